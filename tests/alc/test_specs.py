@@ -117,6 +117,20 @@ def test_links_that_lead_in_a_circle_are_not_followed(packages: Packages) -> Non
     assert names(discover(packages.root)) == ["tests/test_a.lua"]
 
 
+def test_specs_in_folders_below_spec_are_found(packages: Packages) -> None:
+    deep = packages.root / "deep"
+    (deep / "spec" / "unit" / "inner").mkdir(parents=True)
+    (deep / "init.lua").write_text("return {}")
+    for name in ("spec/top_spec.lua", "spec/unit/a_spec.lua", "spec/unit/inner/b_spec.lua", "spec/unit/helper.lua"):
+        (deep / name).write_text("")
+    found = discover(deep)
+    assert [found.name(each) for each in found.files] == [
+        "deep/spec/top_spec.lua",
+        "deep/spec/unit/a_spec.lua",
+        "deep/spec/unit/inner/b_spec.lua",
+    ]
+
+
 def test_a_filter_keeps_files_by_a_part_of_their_path(packages: Packages) -> None:
     packages.spec(PASSES, "one")
     packages.spec(PASSES, "two")

@@ -101,6 +101,14 @@ async def test_stubs_of_shapes_are_there_once_their_package_is(server: McpServer
         assert uri in [each.uri for each in (await client.list_resources()).resources]
 
 
+async def test_a_package_of_shapes_without_stubs_writes_them_itself(server: McpServer, home: Path) -> None:
+    shapes = home / "packages" / "alc_shapes"
+    install(home / "packages", {"alc_shapes": "return { voted = 'a shape' }"})
+    (shapes / "luacats.lua").write_text("return { gen = function(all) return '---@meta ' .. all.voted end }")
+    async with Client(server.server, mode="legacy") as client:
+        assert await read_text(client, "alc://types/alc_shapes.d.lua") == "---@meta a shape"
+
+
 # --- packages and scenarios --------------------------------------------------------------------------
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from holdfast.alc.lua.source import lua_code
-from holdfast.core.events import CompletedEvent, Event, PausedEvent
+from holdfast.core.events import CompletedEvent, Event, FailedEvent, PausedEvent
 from holdfast.core.queries import LlmQuery
 from holdfast.core.records import Program
 from holdfast.engine.holdfast import Holdfast, open_holdfast
@@ -108,3 +108,33 @@ async def test_a_budget_of_the_engine_ends_an_evaluation_with_a_report_of_what_r
         assert found["stopped"] == "budget_exceeded: max_llm_calls (3) reached (3 used)"
         assert [case["input"] for case in found["not_run"]] == ["Peru"]
         assert [result["passed"] for result in found["results"]] == [True, False]
+
+
+async def test_a_scenario_is_found_by_its_path_in_the_project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    project = tmp_path / "project"
+    (project / "cases").mkdir(parents=True)
+    (project / "alc.toml").write_text("[packages]\n")
+    (project / "cases" / "one.lua").write_text('return { cases = { { input = "Peru", expected = "Lima" } } }')
+    monkeypatch.setenv("HOLDFAST_PROJECT_ROOT", str(project))
+    for path in ("cases/one.lua", "./cases/one.lua", str(project / "cases" / "one.lua")):
+        async with quiet("memory:") as hf:
+            event = await hf.start(lua_code(f"return alc.eval('{path}', 'asks').aggregated.passed"))
+            event = await hf.feed(event.session_id, "Lima")
+            assert isinstance(event, CompletedEvent), event
+            assert event.result == 1
+
+
+@pytest.mark.parametrize("path", ["../secret.lua", "cases/none.lua", "cases/link.lua", "alc.toml", "/etc/passwd"])
+async def test_a_path_out_of_the_project_is_no_scenario(
+    path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    project = tmp_path / "project"
+    (project / "cases").mkdir(parents=True)
+    (project / "alc.toml").write_text("[packages]\n")
+    (tmp_path / "secret.lua").write_text("return { cases = {} }")
+    (project / "cases" / "link.lua").symlink_to(tmp_path / "secret.lua")
+    monkeypatch.setenv("HOLDFAST_PROJECT_ROOT", str(project))
+    async with quiet("memory:") as hf:
+        event = await hf.start(lua_code(f"return alc.eval('{path}', 'asks')"))
+        assert isinstance(event, FailedEvent)
+        assert f"could not resolve scenario '{path}'" in event.error

@@ -42,7 +42,7 @@ _SAY_EVERY_S = 5.0
 def test_command(directory: Path, live: bool, text: str | None, jobs: int | None, deadline: float) -> int:
     """Run the specs of the package in DIRECTORY, or of every package in it.
 
-    Specs are spec/*_spec.lua and tests/**/test_*.lua. They run trusted: they may open files and start processes.
+    Specs are spec/**/*_spec.lua and tests/**/test_*.lua. They run trusted: they may open files and start processes.
     The last line printed is the result as JSON.
     """
     from holdfast.alc.specs.discovery import discover

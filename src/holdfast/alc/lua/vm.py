@@ -14,6 +14,7 @@ from holdfast.alc.lua.frames import VmSpec, VmWaking
 from holdfast.alc.lua.kept import Module, place_of
 from holdfast.alc.lua.outcomes import memory_text, message_of, raised
 from holdfast.alc.lua.packages import Roots, find_module
+from holdfast.alc.lua.scenario_files import scenario_file_reader
 from holdfast.core.values import encode
 from holdfast.programs.prompts import shared_prompts
 
@@ -43,6 +44,7 @@ class Vm:
             encode(shared_prompts()),
             spec.is_trusted,
             spec.null_is_nil,
+            _guarded(runtime, scenario_file_reader(spec.roots.project, spec.is_trusted)),
         )
 
     def step(self, waking: VmWaking, *, is_replay: bool = False) -> bytes:

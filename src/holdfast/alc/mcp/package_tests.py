@@ -19,7 +19,7 @@ from holdfast.alc.mcp.directories import directories_of
 from holdfast.alc.mcp.package_list import cleaned
 from holdfast.alc.mcp.spec_child import SpecRunRequest
 from holdfast.alc.packages.directories import PackageDirectories
-from holdfast.alc.specs.discovery import Specs, discover
+from holdfast.alc.specs.discovery import Specs, discover, spec_files_below
 from holdfast.alc.specs.errors import NoSpecsError
 from holdfast.core.values import repaired
 from holdfast.programs.language import MAX_SOURCE_BYTES
@@ -40,10 +40,10 @@ GRACE_S = 3.0
 class TestParams(Params):
     __test__ = False
 
-    pkg: Annotated[str | None, about("The package whose spec/*_spec.lua and tests/**/test_*.lua are run.")] = None
+    pkg: Annotated[str | None, about("The package whose spec/**/*_spec.lua and tests/**/test_*.lua are run.")] = None
     code_file: Annotated[str | None, about("One spec file to run, instead of a package.")] = None
     code: Annotated[str | None, about("Specs as Lua text, instead of a package or a file.")] = None
-    spec_dir: Annotated[str | None, about("With pkg: only the *_spec.lua in this directory of the package.")] = None
+    spec_dir: Annotated[str | None, about("With pkg: only the *_spec.lua below this directory of the package.")] = None
     filter: Annotated[str | None, about("With pkg: only spec files that have this text in their name.")] = None
     search_paths: Annotated[list[str] | None, about("More directories in which `require` looks for packages.")] = None
     project_root: ProjectRoot = None
@@ -104,7 +104,7 @@ def _of_package(name: str, params: TestParams, where: PackageDirectories) -> Spe
         except NoSpecsError:
             found = Specs(home.parent, [], home)
     else:
-        found = Specs(home.parent, sorted(file for file in looked_in.glob("*_spec.lua") if file.is_file()), home)
+        found = Specs(home.parent, sorted(spec_files_below(looked_in)), home)
     kept = [file for file in found.files if params.filter is None or params.filter in _stem(file)]
     if not kept:
         those = f" with '{shown(params.filter)}' in their name" if params.filter is not None else ""

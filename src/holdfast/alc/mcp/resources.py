@@ -13,6 +13,7 @@ from holdfast.alc.mcp.logs import LogParams, alc_log_view
 from holdfast.alc.packages.directories import PackageDirectories
 from holdfast.alc.packages.package_list import listing
 from holdfast.alc.packages.run_meta import fill_in
+from holdfast.alc.packages.shape_stubs import generated_stubs
 from holdfast.core.errors import HoldfastError
 from holdfast.core.records import CompletedRecord
 from holdfast.core.values import Json, repaired
@@ -39,20 +40,26 @@ async def _stubs(request: ResourceRequest) -> str:
 
 async def _shapes(request: ResourceRequest) -> str:
     file = await in_thread(_shapes_file)
-    if file is None:
-        raise request.missing(f"the package {SHAPES_PACKAGE} is not installed, or comes without this file")
-    text = read_source(file)
+    text = await generated_stubs() if file is None else read_source(file)
     if text is None:
-        raise request.missing(f"{file} cannot be read")
+        raise request.missing(f"the package {SHAPES_PACKAGE} is not installed, or has no stubs and cannot write them")
     return repaired(text)
+
+
+def _shapes_package() -> Package | None:
+    try:
+        return find_package(find_roots(), SHAPES_PACKAGE)
+    except HoldfastError:
+        return None
+
+
+def _has_shapes() -> bool:
+    return _shapes_package() is not None
 
 
 def _shapes_file() -> Path | None:
     """The type stubs of the package of shapes: within it, beside it in a collection, or where algocline keeps them."""
-    try:
-        package = find_package(find_roots(), SHAPES_PACKAGE)
-    except HoldfastError:
-        return None
+    package = _shapes_package()
     if package is None:
         return None
     own = Path(package.directory)
@@ -158,7 +165,7 @@ RESOURCES = (
         "Type stubs of the package alc_shapes.",
         LUA,
         _shapes,
-        is_there=lambda: _shapes_file() is not None,
+        is_there=_has_shapes,
     ),
     Resource(
         "alc://packages/{name}/init.lua", "A package's code", "The init.lua of a Lua package.", LUA, _package_source

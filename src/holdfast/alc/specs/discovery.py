@@ -8,7 +8,7 @@ from pathlib import Path
 
 from holdfast.alc.specs.errors import NoSpecsError
 
-_LOOKED_FOR = "spec/*_spec.lua and tests/**/test_*.lua"
+_LOOKED_FOR = "spec/**/*_spec.lua and tests/**/test_*.lua"
 
 
 @dataclass(frozen=True)
@@ -59,9 +59,15 @@ def discover(directory: Path, filter: str | None = None) -> Specs:
 
 def _spec_files(directory: Path) -> Iterator[Path]:
     for home in [directory, *_visible_folders(directory)]:
-        yield from _files(home / "spec", "*_spec.lua")
+        yield from spec_files_below(home / "spec")
         for folder in _below(home / "tests"):
             yield from _files(folder, "test_*.lua")
+
+
+def spec_files_below(folder: Path) -> Iterator[Path]:
+    """The files that end with `_spec.lua` in a folder and below it."""
+    for each in _below(folder):
+        yield from _files(each, "*_spec.lua")
 
 
 def _files(folder: Path, pattern: str) -> Iterator[Path]:

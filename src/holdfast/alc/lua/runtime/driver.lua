@@ -2,7 +2,7 @@
 -- ends when the program asks, returns or raises, and is told to Python in plain values: how it ended, the notes, and what
 -- belongs to that. Nothing here is reachable from a program.
 
-local read_chunk, read_module, read_scenario, popen, config_text, prompts_text, trusted, null_is_nil = ...
+local read_chunk, read_module, read_scenario, popen, config_text, prompts_text, trusted, null_is_nil, read_file = ...
 
 local create, resume, status, running = coroutine.create, coroutine.resume, coroutine.status, coroutine.running
 local isyieldable, yield = coroutine.isyieldable, coroutine.yield
@@ -20,6 +20,7 @@ local MAX_ASKED = 100000 -- queries of one step: ten times what the engine takes
 
 local host = {
 	read_module = read_module, popen = popen, scenario = read_scenario, trusted = trusted, null_is_nil = null_is_nil,
+	scenario_file = read_file,
 }
 local loaded = {}
 

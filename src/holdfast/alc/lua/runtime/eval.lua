@@ -64,6 +64,20 @@ local function stored(alc, task, name)
 	return value, nil, true
 end
 
+-- A scenario in a file that is named by its path.
+local function from_file(task, path)
+	local source = host.scenario_file and host.scenario_file(path)
+	if type(source) ~= "string" then
+		fail("could not resolve scenario '%s': there is no such file, or none in the project that the sandbox may read", path)
+	end
+	local chunk, why = load(source, "@" .. path, "t", task.env)
+	if not chunk then broken(path, why) end
+	local ok, value = pcall(chunk)
+	if not ok then broken(path, value) end
+	if type(value) ~= "table" then fail("scenario '%s' resolved to %s, expected table", path, type(value)) end
+	return value
+end
+
 local function resolve(alc, task, scenario)
 	if absent(scenario) then fail("scenario is required") end
 	if type(scenario) == "table" then
@@ -71,6 +85,7 @@ local function resolve(alc, task, scenario)
 	end
 	if type(scenario) ~= "string" then fail("scenario must be a string or table, got %s", type(scenario)) end
 	if scenario == "" then fail("scenario is an empty name") end
+	if find(scenario, "[/\\]") or find(scenario, "%.lua$") then return from_file(task, scenario), scenario end
 	local found, not_package = required(task, scenario)
 	if found then return found, scenario end
 	local value, not_stored, loaded = stored(alc, task, scenario)

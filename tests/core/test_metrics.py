@@ -76,8 +76,10 @@ def test_a_session_that_asked_nothing_has_counted_nothing() -> None:
             "failures": 0,
             "refused": 0,
             "total_prompt_chars": 0,
-            "total_system_chars": 0,
             "total_response_chars": 0,
+            "prompt_characters": 0,
+            "response_characters": 0,
+            "total_system_chars": 0,
             "total_prompt_bytes": 0,
             "total_response_bytes": 0,
             "prompt_tokens": {"tokens": 0, "source": "definite"},
@@ -93,19 +95,19 @@ def test_a_session_that_asked_nothing_has_counted_nothing() -> None:
 
 def test_characters_and_bytes_of_prompts_are_counted_apart_and_include_the_system_text() -> None:
     stats = paused(llm("héllo", system="日本"), llm("abc")).stats()
-    assert stats["total_prompt_chars"] == 5 + 2 + 3
+    assert stats["prompt_characters"] == 5 + 2 + 3
     assert stats["total_system_chars"] == 2
-    assert stats["total_prompt_bytes"] == 6 + 6 + 3
+    assert stats["total_prompt_bytes"] == stats["total_prompt_chars"] == 6 + 6 + 3
 
 
 def test_a_character_outside_the_basic_plane_is_one_character_and_four_bytes() -> None:
     stats = paused().answer("q-0", "🙂").stats()
-    assert (stats["total_response_chars"], stats["total_response_bytes"]) == (1, 4)
+    assert (stats["response_characters"], stats["total_response_chars"]) == (1, 4)
 
 
 def test_an_answer_that_is_no_text_is_counted_as_its_json() -> None:
     stats = paused().answer("q-0", {"é": [1]}).stats()
-    assert (stats["total_response_chars"], stats["total_response_bytes"]) == (len('{"é":[1]}'), 10)
+    assert (stats["response_characters"], stats["total_response_bytes"]) == (len('{"é":[1]}'), 10)
 
 
 def test_answers_of_other_kinds_are_not_counted_as_responses() -> None:

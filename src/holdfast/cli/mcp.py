@@ -131,7 +131,7 @@ def mcp_command(
         if use_http:
             return _install(host_name, None, _server_address(host, port, token, project), write)
         return _install(host_name, project, _server_command(project, tools, allowed), write)
-    logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="holdfast: %(name)s: %(message)s")
+    logging.basicConfig(stream=sys.stderr, level=_log_level(), format="holdfast: %(name)s: %(message)s")
     # It warns of calls whose connection is gone, which does not matter: the session continues without it.
     logging.getLogger("mcp.shared.jsonrpc_dispatcher").setLevel(logging.ERROR)
     if not use_http:
@@ -154,6 +154,14 @@ def mcp_command(
         click.echo(f"holdfast: serving MCP on {url}{where}", err=True)
 
     return _serve(tools, allowed, lambda server: serve_http(server, http, ready))
+
+
+def _log_level() -> int:
+    """How much goes to standard error: warnings, unless `ALC_LOG_LEVEL` says another level; errors for `off`."""
+    names = {"off": "ERROR", "trace": "DEBUG", "warn": "WARNING"}
+    given = os.environ.get("ALC_LOG_LEVEL", "").strip().lower()
+    level = logging.getLevelName(names.get(given, given.upper()))
+    return level if isinstance(level, int) else logging.WARNING
 
 
 def _address(host: str | None, port: int | None) -> dict[str, Any]:

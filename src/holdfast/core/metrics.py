@@ -305,9 +305,11 @@ class Metrics:
             "rounds": self.rounds,
             "failures": self.failures,
             "refused": self.refused,
-            "total_prompt_chars": self.prompt_chars,
+            "total_prompt_chars": self.prompt_bytes,  # bytes, as these two have always been
+            "total_response_chars": self.response_bytes,
+            "prompt_characters": self.prompt_chars,
+            "response_characters": self.response_chars,
             "total_system_chars": self.system_chars,
-            "total_response_chars": self.response_chars,
             "total_prompt_bytes": self.prompt_bytes,
             "total_response_bytes": self.response_bytes,
             "prompt_tokens": {"tokens": prompt.tokens, "source": prompt.source},

@@ -11,6 +11,7 @@ import msgspec
 
 from holdfast import __version__
 from holdfast.alc.cards.tool import own_box
+from holdfast.alc.mcp import log_files
 from holdfast.alc.mcp.directories import directories_of
 from holdfast.alc.mcp.package_list import cleaned
 from holdfast.alc.migration.logs import log_document, log_metas
@@ -19,7 +20,7 @@ from holdfast.core.records import CompletedRecord
 from holdfast.core.values import Json, encode
 from holdfast.programs.sandbox.library import places
 from holdfast.serve.mcp.directories import on_files
-from holdfast.serve.mcp.runs import RunView, rows_of
+from holdfast.serve.mcp.runs import AD_HOC, RunView, rows_of
 from holdfast.serve.mcp.tools import McpCall, McpTool, McpToolError, NoParams, Object, Params, SessionId, about
 from holdfast.store.contract import SessionFilter, Store
 
@@ -43,6 +44,9 @@ MAX_LIST = 10_000
 DETAIL_CHARS = 100_000
 """Characters of a run's log, unless it is said otherwise: what a model can take in at once."""
 
+UNKNOWN = "unknown"
+"""What runs of code without a name are counted under."""
+
 DAY_MS = 24 * 3600 * 1000
 
 
@@ -61,13 +65,23 @@ class LogParams(Params):
 
 
 async def alc_log_view(call: McpCall, params: LogParams) -> Object:
-    store = call.holdfast.store
     if params.session_id is None:
+        store = call.holdfast.store
         return {"sessions": await _list(store, LIST_LIMIT if params.limit is None else params.limit)}
-    await store.session(params.session_id)
-    run = await RunView.read(store, params.session_id)
-    document = _document(run, await notes_of(store, params.session_id))
+    document = await log_of(call, params.session_id)
     return cut(document, DETAIL_CHARS if params.max_chars is None else params.max_chars)
+
+
+async def log_of(call: McpCall, session_id: str) -> Object:
+    """The whole log of a session."""
+    store = call.holdfast.store
+    await store.session(session_id)
+    return _document(await RunView.read(store, session_id), await notes_of(store, session_id))
+
+
+async def meta_of(call: McpCall, session_id: str) -> Object:
+    """The figures of a session, as a list of logs has them."""
+    return await _meta(call.holdfast.store, session_id)
 
 
 async def _list(store: Store, limit: int) -> list[Object]:
@@ -265,14 +279,15 @@ async def alc_stats(call: McpCall, params: StatsParams) -> Object:
     since = None if params.days is None else max(0, int(time.time() * 1000) - params.days * DAY_MS)
     sums: dict[str, Sums] = {}
     damaged: list[str] = []
-    async for row in rows_of(store, SessionFilter(program=params.strategy, updated_after=since)):
+    program = AD_HOC if params.strategy == UNKNOWN else params.strategy
+    async for row in rows_of(store, SessionFilter(program=program, updated_after=since)):
         session_id = row if isinstance(row, str) else row.session_id
         try:
             run = await RunView.read(store, session_id)
         except HoldfastError:
             damaged.append(session_id)
             continue
-        sums.setdefault(run.strategy or "unknown", Sums()).add(run)
+        sums.setdefault(run.strategy or UNKNOWN, Sums()).add(run)
     shown: Object = {
         "total_sessions": sum(each.count for each in sums.values()),
         "strategies": {name: sums[name].to_json() for name in sorted(sums)},
@@ -297,8 +312,8 @@ async def alc_info(call: McpCall, params: NoParams) -> Object:
     shown: Object = {
         "version": __version__,
         "preset_catalog_version": None,
-        "log_dir": {"resolved": None, "source": "the journals of the store"},
-        "log_enabled": True,
+        "log_dir": _log_dir(),
+        "log_enabled": log_files.is_enabled(),
         "tracing": "stderr only",
         "search_paths": [{"path": root, "source": roots.origins.get(root, "path")} for root in roots.roots],
         "strategy_paths": [{"path": str(each.directory), "source": each.origin} for each in places()],
@@ -314,6 +329,13 @@ async def alc_info(call: McpCall, params: NoParams) -> Object:
         shown["warnings"] = roots.warnings
     clean: Object = cleaned(shown)
     return clean
+
+
+def _log_dir() -> Object:
+    found = log_files.log_directory()
+    if found is None:
+        return {"resolved": None, "source": "the journals of the store"}
+    return {"resolved": str(found), "source": log_files.DIRECTORY_VARIABLE}
 
 
 def _shown_store(url: str) -> str:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from typing import Annotated, Any
 
 import mcp_types as types
 import msgspec
 
+from holdfast.alc.mcp.log_files import with_log
 from holdfast.core.decide import GivenAnswer
 from holdfast.core.errors import HoldfastError, SessionNotFoundError
 from holdfast.core.queries import Failure, Value
@@ -18,6 +20,7 @@ from holdfast.core.values import Json
 from holdfast.programs.language import ProgramOptions, StepLimits
 from holdfast.serve.mcp import sessions
 from holdfast.serve.mcp.allowed import DeadlineS, MemoryMib
+from holdfast.serve.mcp.runs import AD_HOC
 from holdfast.serve.mcp.tools import (
     McpCall,
     McpTool,
@@ -86,7 +89,7 @@ async def alc_run(call: McpCall, params: AlcRunParams) -> Object | types.InputRe
             options=_options(call, params),
         )
 
-    return await sessions.run(call, program, unquoted(params.ctx))
+    return await _run(call, program, unquoted(params.ctx))
 
 
 class AdviceParams(Params):
@@ -103,9 +106,16 @@ async def alc_advice(call: McpCall, params: AdviceParams) -> Object | types.Inpu
     if options is not None and not isinstance(options, dict):
         raise McpToolError("`opts` must be an object")
     ctx = {**(options or {}), **({"task": params.task} if params.task is not None else {})}
-    return await sessions.run(
-        call, lambda: sessions.program_named(params.strategy, params.project_root, _options(call, params)), ctx
-    )
+
+    def program() -> Program:
+        return sessions.program_named(params.strategy, params.project_root, _options(call, params))
+
+    return await _run(call, program, ctx)
+
+
+async def _run(call: McpCall, program: Callable[[], Program], ctx: Json) -> Object | types.InputRequiredResult:
+    told = await sessions.run(call, program, ctx)
+    return await with_log(call, told) if isinstance(told, dict) else told
 
 
 def _options(call: McpCall, params: AlcRunParams | AdviceParams) -> ProgramOptions:
@@ -139,8 +149,10 @@ async def alc_continue(call: McpCall, params: ContinueParams) -> Object:
     limits = sessions.limits_of(call, params.deadline_s, params.memory_mib)
     try:
         if limits is not None:
-            return (await call.holdfast.fork(params.session_id, limits=limits)).to_json()
-        return (await sessions.answer(call, params.session_id, _answers(params))).to_json()
+            event = await call.holdfast.fork(params.session_id, limits=limits)
+        else:
+            event = await sessions.answer(call, params.session_id, _answers(params))
+        return await with_log(call, event.to_json())
     except HoldfastError as error:
         raise sessions.continue_failed(error) from None
 
@@ -184,14 +196,20 @@ async def alc_status(call: McpCall, params: StatusParams) -> Object:
     shown = _pending_filter(params.pending_filter)
     if params.session_id is not None:
         try:
-            return await call.holdfast.status(params.session_id, pending=shown, history=params.include_history)
+            return _status(await call.holdfast.status(params.session_id, pending=shown, history=params.include_history))
         except SessionNotFoundError:
             raise McpToolError(f"session '{params.session_id}' not found (may have completed)") from None
     page = await call.holdfast.sessions(SessionFilter(states=ACTIVE))
     found = [
-        await call.holdfast.status(row.session_id, pending=shown, history=params.include_history) for row in page.rows
+        _status(await call.holdfast.status(row.session_id, pending=shown, history=params.include_history))
+        for row in page.rows
     ]
     return {"active_sessions": len(found), "sessions": found}
+
+
+def _status(shown: Object) -> Object:
+    """A status without the name that code has which has none."""
+    return {**shown, "strategy": None} if shown.get("strategy") == AD_HOC else shown
 
 
 def _pending_filter(given: object) -> object:
@@ -210,7 +228,8 @@ class AlcCancelParams(Params):
 
 
 async def alc_cancel(call: McpCall, params: AlcCancelParams) -> Object:
-    return (await call.holdfast.cancel(params.session_id, params.reason, by=sessions.BY)).to_json()
+    event = await call.holdfast.cancel(params.session_id, params.reason, by=sessions.BY)
+    return await with_log(call, event.to_json())
 
 
 TOOLS: list[McpTool[Any]] = [

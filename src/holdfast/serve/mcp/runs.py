@@ -7,14 +7,24 @@ from dataclasses import dataclass, field
 
 from holdfast.core.events import query_json
 from holdfast.core.queries import Failure, HumanQuery, LlmQuery, Query, Value, is_own
-from holdfast.core.records import AnsweredRecord, CompletedRecord, Entry, FailedRecord, PausedRecord
+from holdfast.core.records import AnsweredRecord, CompletedRecord, Entry, FailedRecord, PausedRecord, Program
 from holdfast.core.state import Session
 from holdfast.core.values import repaired
+from holdfast.programs.kinds import language_names
 from holdfast.serve.mcp.tools import Object
 from holdfast.store.contract import SessionFilter, SessionRow, Store
 
 HINT_BYTES = 100
 """Bytes of the first prompt that tell what a run was about."""
+
+
+AD_HOC = "code"
+"""The name of programs that are a text which a host has sent."""
+
+
+def is_ad_hoc(program: Program) -> bool:
+    """Whether a program is a text that a host has sent, and no strategy with a name of its own."""
+    return program.name == AD_HOC and program.kind in language_names()
 
 
 @dataclass
@@ -67,7 +77,9 @@ class RunView:
 
     @property
     def strategy(self) -> str | None:
-        return self.session.started.program.name if self.session.started else None
+        """The name of its program; None if that was a text that somebody sent."""
+        program = self.session.started.program if self.session.started else None
+        return None if program is None or is_ad_hoc(program) else program.name
 
     @property
     def stats(self) -> Object:

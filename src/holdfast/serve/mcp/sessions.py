@@ -33,6 +33,7 @@ from holdfast.programs.names import invalid_name_reason
 from holdfast.serve.mcp.catalog import native_strategies
 from holdfast.serve.mcp.directories import directory, file_below
 from holdfast.serve.mcp.required_input import answers_in, can_pause, required_input
+from holdfast.serve.mcp.runs import AD_HOC
 from holdfast.serve.mcp.tools import McpCall, McpToolError, Object
 
 BY = "mcp"
@@ -44,9 +45,6 @@ _SOON_S = 0.05
 
 PYTHON_STUBS_URI = f"holdfast://types/{PYTHON_STUB_NAME}"
 """Where hosts read what a strategy in sandboxed Python may call."""
-
-AD_HOC = "code"
-"""The name of programs that are a text which a host has sent."""
 
 _TEXT_LANGUAGE = "lua"
 """What a text is taken for, if nothing else is said: what algocline's hosts send."""

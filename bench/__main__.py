@@ -36,6 +36,7 @@ from bench import (
     journal,
     large_values,
     lua,
+    lua_computing,
     lua_instructions,
     mcp,
     observe,
@@ -51,6 +52,7 @@ BENCHMARKS = (
     | instructions.BENCHMARKS
     | growth.BENCHMARKS
     | lua.BENCHMARKS
+    | lua_computing.BENCHMARKS
     | lua_instructions.BENCHMARKS
     | sandbox.BENCHMARKS
     | scale.BENCHMARKS

@@ -31,11 +31,11 @@ async def test_every_tool_does_its_work(tmp_path: Path, transport: str, era: str
     place.env["ALC_HOME"] = str(tmp_path / "algocline")
     if transport == "stdio":
         async with place.host(era) as host:
-            await use_every_tool(host, tmp_path)
+            await use_every_tool(host, tmp_path, is_stateful=True)
     else:
         with place.http() as server:
             async with server.host(era) as host:
-                await use_every_tool(host, tmp_path)
+                await use_every_tool(host, tmp_path, is_stateful=era == "legacy")
 
 
 async def use_cards_and_hub(call: Caller, place: Path) -> None:
@@ -67,7 +67,7 @@ async def use_cards_and_hub(call: Caller, place: Path) -> None:
     assert "adopted" in await call("alc_migrate", project_root=str(place / "project"))
 
 
-async def use_every_tool(host: Host, place: Path) -> None:
+async def use_every_tool(host: Host, place: Path, *, is_stateful: bool) -> None:
     called: set[str] = set()
 
     async def call(tool: str, **arguments: object) -> Any:
@@ -118,6 +118,26 @@ async def use_every_tool(host: Host, place: Path) -> None:
     asked = await call("run", code="return alc.llm('hi')")
     assert (await call("cancel", session_id=asked["session_id"]))["status"] == "cancelled"
     assert await call("alc_pkg_remove", name="tiny", scope="global")
+
+    assert await call("alc_state_set", namespace="team", key="k", value={"data": {"completed_steps": ["a"]}})
+    assert (await call("alc_state_list", namespace="team"))["keys"] == ["k"]
+    assert (await call("alc_state_reset", namespace="team", key="k", steps=["a"]))["steps_removed"] == 1
+    assert (await call("alc_state_show", namespace="team", key="k"))["data"] == {"completed_steps": []}
+    assert (await call("alc_state_delete", namespace="team", key="k"))["existed"] is True
+    ran = (await call("alc_trace_query", min_calls=1, completed=True))["traces"]
+    assert isinstance(ran, list)
+    both = {"a_session_id": ran[0]["session_id"], "b_session_id": ran[1]["session_id"]}
+    assert (await call("alc_trace_diff", **both))["delta"]["calls_delta"] == 0  # type: ignore[index]
+    assert (await call("alc_setting_resolve", project_root=project))["resolved"] == {}
+    made = "local made = alc.card.create({ pkg = { name = 'tiny' } }) return made.card_id"
+    card = (await call("alc_run", code=made))["result"]
+    assert (await call("alc_card_analyze", card_id=card))["status"] == "completed"
+    if is_stateful:
+        assert (await call("alc_session_new", project_root=project))["project_root"] == project
+        assert (await call("alc_info"))["project_root"] == project
+    else:
+        assert "send project_root with each" in await host.refusal("alc_session_new", project_root=project)
+        called.add("alc_session_new")
 
     offered = {tool.name for tool in (await host.client.list_tools()).tools}
     assert called == offered

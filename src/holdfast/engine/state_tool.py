@@ -128,7 +128,7 @@ async def _keys(store: Store, namespace: str, prefix: str, waiting: Sequence[Sta
     for write in waiting:
         if write.namespace == namespace and write.key.startswith(begun):
             keys = keys - {write.key} if write.delete else keys | {write.key}
-    return sorted(key for key in map(_given, keys) if key.startswith(prefix))
+    return sorted(key for key in map(program_key, keys) if key.startswith(prefix))
 
 
 def _sum(asked: dict[str, Json], item: StateItem) -> int | float:
@@ -147,14 +147,16 @@ _QUOTED = re.compile(r"((?:=[0-9A-F]{2})+)")
 
 
 def stored_key(key: object) -> str:
-    """A key of a program as one of the store."""
+    """The key in the store for the key of a program."""
     if not isinstance(key, str) or not key:
         raise InvalidValueError("state", "a key is a text, and not empty")
     quoted = "".join(c if _PLAIN.match(c) else "".join(f"={byte:02X}" for byte in c.encode()) for c in key)
     return quoted if key[0].isascii() and key[0].isalnum() else f"0=={quoted}"
 
 
-def _given(stored: str) -> str:
+def program_key(stored: str) -> str:
+    """The key of a program for a key in the store."""
+
     def unquote(found: re.Match[str]) -> str:
         return bytes.fromhex(found[0].replace("=", "")).decode(errors="replace")
 

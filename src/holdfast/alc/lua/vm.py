@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Callable, Mapping
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from holdfast.alc.lua.kept import Module, place_of
 from holdfast.alc.lua.outcomes import memory_text, message_of, raised
 from holdfast.alc.lua.packages import Roots, find_module
 from holdfast.alc.lua.scenario_files import scenario_file_reader
+from holdfast.alc.lua.stopper import Stopper, WatchedProgram
 from holdfast.core.values import encode
 from holdfast.programs.prompts import shared_prompts
 
@@ -29,7 +30,9 @@ _SLACK = 256 * 1024
 class Vm:
     """A program and its globals. `step` never raises: whatever goes wrong is an outcome."""
 
-    def __init__(self, spec: VmSpec) -> None:
+    def __init__(self, spec: VmSpec, stopper: Stopper | None = None) -> None:
+        """Without a stopper, the program looks at the clock itself, which makes it slower."""
+        self._stopper, self._watched = stopper, WatchedProgram()
         runtime = new_runtime(spec.memory_mib * 1024 * 1024)
         self._memory_mib = spec.memory_mib
         self._runtime = runtime
@@ -45,12 +48,22 @@ class Vm:
             spec.is_trusted,
             spec.null_is_nil,
             _guarded(runtime, scenario_file_reader(spec.roots.project, spec.is_trusted)),
+            None if stopper is None else partial(stopper.take_over, self._watched),
         )
 
     def step(self, waking: VmWaking, *, is_replay: bool = False) -> bytes:
         """The outcome of one step, as `outcomes.py` reads it. That of a replay says where the program asks."""
         if not self._has_room_for(waking):
             return self._full()
+        if self._stopper is None:
+            return self._stepped(waking, is_replay)
+        self._stopper.begin(self._watched, is_replay)
+        try:
+            return self._stepped(waking, is_replay)
+        finally:
+            self._stopper.end()
+
+    def _stepped(self, waking: VmWaking, is_replay: bool) -> bytes:
         try:
             outcome = self._step(
                 is_replay, waking.at, waking.llm_calls, waking.left, waking.refusal, waking.forms, *waking.answers

@@ -15,6 +15,7 @@ import time
 from holdfast.alc.lua.frames import READ_BYTES, Frames, StepReply, StepsRequest, frame
 from holdfast.alc.lua.outcomes import raised
 from holdfast.alc.lua.pipes import PipeEnds
+from holdfast.alc.lua.stopper import Stopper
 from holdfast.alc.lua.vm import Vm
 
 _SIGN_OF_LIFE_S = 0.2
@@ -51,6 +52,7 @@ class VmServer:
     def __init__(self, pipes: PipeEnds) -> None:
         self._pipes = pipes
         self._vms: dict[int, Vm] = {}
+        self._stopper = Stopper.found()
 
     def say_hello(self) -> None:
         """Tell the engine that what takes time from now on is a strategy's doing."""
@@ -69,7 +71,7 @@ class VmServer:
             return
         if request.spec is not None:
             try:
-                self._vms[request.vm] = Vm(request.spec)
+                self._vms[request.vm] = Vm(request.spec, self._stopper)
             except Exception as error:
                 self._send(StepReply(request.number, [raised(f"the Lua VM cannot be made: {error}", "vm")]))
                 return

@@ -4,11 +4,28 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from holdfast.alc.mcp import cards, hub, hub_resources, logs, migration, packages, sessions, sessions_v2
+from holdfast.alc.mcp import (
+    card_analysis,
+    cards,
+    connection,
+    hub,
+    hub_resources,
+    logs,
+    migration,
+    packages,
+    sessions,
+    sessions_v2,
+    settings,
+    state,
+    traces,
+)
 from holdfast.alc.mcp.completion import COMPLETIONS
 from holdfast.alc.mcp.prompts import TOOL_NAMES, new_package
 from holdfast.alc.mcp.resources import RESOURCES
 from holdfast.serve.mcp.extensions import Extension
+
+_LATER = (*state.TOOLS, *traces.TOOLS, settings.TOOL, connection.TOOL, card_analysis.TOOL)
+"""Tools of algocline's releases after 0.29."""
 
 EXTENSION = Extension(
     # Clients of other releases of algocline send arguments that this one does not know.
@@ -22,6 +39,7 @@ EXTENSION = Extension(
             *cards.TOOLS,
             *hub.TOOLS,
             *migration.TOOLS,
+            *_LATER,
         )
     ],
     names=TOOL_NAMES,

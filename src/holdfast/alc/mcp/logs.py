@@ -21,7 +21,7 @@ from holdfast.core.values import Json, encode
 from holdfast.programs.sandbox.library import places
 from holdfast.serve.mcp.directories import on_files
 from holdfast.serve.mcp.runs import AD_HOC, RunView, rows_of
-from holdfast.serve.mcp.tools import McpCall, McpTool, McpToolError, NoParams, Object, Params, SessionId, about
+from holdfast.serve.mcp.tools import McpCall, McpTool, McpToolError, Object, Params, ProjectRoot, SessionId, about
 from holdfast.store.contract import SessionFilter, Store
 
 NOTES = "holdfast.notes"
@@ -306,8 +306,12 @@ def _card_sinks() -> list[Object]:
 # --- info ------------------------------------------------------------------------------------------
 
 
-async def alc_info(call: McpCall, params: NoParams) -> Object:
-    where = directories_of(None)
+class InfoParams(Params):
+    project_root: ProjectRoot = None
+
+
+async def alc_info(call: McpCall, params: InfoParams) -> Object:
+    where = directories_of(params.project_root)
     roots = await on_files(where.roots)
     shown: Object = {
         "version": __version__,
@@ -406,7 +410,7 @@ TOOLS: list[McpTool[Any]] = [
         "About this server",
         "The version, the store that keeps the runs, and the directories in which packages and strategies are looked"
         " for.",
-        NoParams,
+        InfoParams,
         alc_info,
         read_only=True,
         idempotent=True,

@@ -19,6 +19,7 @@ from holdfast.serve.mcp import completion, prompts, resources
 from holdfast.serve.mcp import holdfast_tools as own
 from holdfast.serve.mcp.allowed import AllowedCode
 from holdfast.serve.mcp.extensions import extensions
+from holdfast.serve.mcp.pins import ProjectPins
 from holdfast.serve.mcp.tools import McpCall, McpTool, ToolCatalog, in_thread
 
 NAME = "holdfast"
@@ -63,6 +64,7 @@ class McpServer:
         self.holdfast = holdfast
         project = find_project()
         self._allowed = allowed or AllowedCode()
+        self._pins = ProjectPins()
         own = [] if project is None else [project]
         self._code_directories = [*own, *self._allowed.code_directories, *self._allowed.trusted]
         for language in languages():
@@ -111,6 +113,7 @@ class McpServer:
             state=params.request_state,
             code_directories=self._code_directories,
             allowed=self._allowed,
+            pins=self._pins,
         )
         return await tool.call(call, params.arguments or {})
 

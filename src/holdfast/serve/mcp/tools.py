@@ -23,6 +23,7 @@ from holdfast.core.queries import Usage
 from holdfast.core.values import Json
 from holdfast.engine.holdfast import Holdfast
 from holdfast.serve.mcp.allowed import AllowedCode
+from holdfast.serve.mcp.pins import ProjectPins
 
 Object: TypeAlias = dict[str, Json]
 P = TypeVar("P", bound=msgspec.Struct)
@@ -46,6 +47,9 @@ def about(description: str) -> msgspec.Meta:
     """The description of a parameter, for `Annotated`."""
     return msgspec.Meta(description=description)
 
+
+_PROJECT_NAMES = ("project", "project_root")
+"""What tools call the project that they work in."""
 
 ProjectRoot: TypeAlias = Annotated[
     str | None, about("The project's directory (with holdfast.toml or alc.toml); else the nearest above the server's.")
@@ -79,6 +83,8 @@ class McpCall:
     """Where the files of code may be that a call names."""
     allowed: AllowedCode = field(default_factory=AllowedCode)
     """What the operator allows to programs."""
+    pins: ProjectPins = field(default_factory=ProjectPins)
+    """The projects that hosts have pinned for their connections."""
 
     async def progress(self, step: float, total: float | None = None, message: str | None = None) -> None:
         """Tell the host how far the call is; nothing where it did not ask to know."""
@@ -136,6 +142,10 @@ class McpTool(Generic[P]):
             known = self.params.__struct_fields__
             ignored = sorted(name for name in arguments if name not in known)
             arguments = {name: value for name, value in arguments.items() if name in known}
+        if (pinned := call.pins.of(call.context)) is not None:
+            for name in _PROJECT_NAMES:
+                if name in self.params.__struct_fields__ and arguments.get(name) is None:
+                    arguments = {**arguments, name: str(pinned)}
         try:
             params = msgspec.convert(arguments, self.params)
         except msgspec.ValidationError as error:

@@ -51,7 +51,57 @@ local function comes_before(a, b)
 	return (rank[kind_a] or 4) < (rank[kind_b] or 4)
 end
 
-local function ordered_pairs(t)
+-- Small tables with names only, by the order in which `next` gives the names: a tree whose branches are names. Programs
+-- have many tables of few kinds, so that the names of each kind are sorted once. A branch at which tables end has the
+-- function that walks them.
+local MOST_NAMES, MOST_BRANCHES = 32, 2000
+local WALK, DEPTH = {}, {}
+local kinds, branches = { [DEPTH] = 0 }, 0
+
+local function walker(names)
+	local first, following = names[1], {}
+	for i = 2, #names do following[names[i - 1]] = names[i] end
+	return function(t, name)
+		if name == nil then name = first else name = following[name] end
+		while name ~= nil do
+			local value = t[name]
+			if value ~= nil then return name, value end
+			name = following[name] -- it was taken out meanwhile
+		end
+		return nil
+	end
+end
+
+-- The function that walks a table, for a kind that was not seen before; nil if it has too many names, or other keys.
+local function learn(t)
+	local kind = kinds
+	for key in next, t do
+		local inner = kind[key]
+		if not inner then
+			local depth = kind[DEPTH] + 1
+			if type(key) ~= "string" or depth > MOST_NAMES or branches == MOST_BRANCHES then return nil end
+			branches = branches + 1
+			inner = { [DEPTH] = depth }
+			kind[key] = inner
+		end
+		kind = inner
+	end
+	if kind == kinds then return nil end
+	local walk = walker((ordered_keys(t)))
+	kind[WALK] = walk
+	return walk
+end
+
+local function is_list(t)
+	local n = 0
+	for key in next, t do
+		n = n + 1
+		if key ~= n then return false end
+	end
+	return true, n
+end
+
+local function pairs_of_others(t)
 	local mt = getmetatable(t)
 	local own = mt and rawget(mt, "__pairs")
 	if own then
@@ -59,10 +109,15 @@ local function ordered_pairs(t)
 		return iterate, state, first
 	end
 	if type(t) ~= "table" then
-		error(format("bad argument #1 to 'for iterator' (table expected, got %s)", t == nil and "nil" or type(t)), 2)
+		error(format("bad argument #1 to 'for iterator' (table expected, got %s)", t == nil and "nil" or type(t)), 3)
 	end
-	local keys, count = ordered_keys(t)
-	local i = 0
+	local first, i, list, keys, count = next(t), 0, nil, nil, nil
+	if not mt and type(first) == "string" then
+		local walk = learn(t)
+		if walk then return walk, t, nil end
+	end
+	if first == 1 then list, count = is_list(t) end
+	if not list then keys, count = ordered_keys(t) end
 	if not keys then
 		-- Not `next` itself: a program must not get hold of it.
 		return function()
@@ -81,6 +136,21 @@ local function ordered_pairs(t)
 			if value ~= nil then return key, value end
 		end
 	end, t, nil
+end
+
+local function ordered_pairs(t)
+	if type(t) == "table" and getmetatable(t) == nil then
+		local kind = kinds
+		for name in next, t do
+			kind = kind[name]
+			if kind == nil then break end
+		end
+		local walk = kind and kind[WALK]
+		if walk then return walk, t, nil end
+	end
+	-- Not a tail call: errors are blamed on the caller, three levels up.
+	local iterate, state, first = pairs_of_others(t)
+	return iterate, state, first
 end
 
 -- Where `next` was last time, by table: a traversal goes on there without sorting again.

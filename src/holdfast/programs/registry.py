@@ -36,13 +36,17 @@ KIND = "native"
 class Strategy:
     """An `async def` that can be run as a session."""
 
-    def __init__(self, function: Function, name: str | None = None) -> None:
-        """`name` is what sessions record instead of `module:function`, so that the code can move to another module."""
+    def __init__(self, function: Function, name: str | None = None, *, is_listed: bool = True) -> None:
+        """`name` is what sessions record instead of `module:function`, so that the code can move to another module.
+
+        One that is not listed runs and resumes as any other, but nobody is offered to start it.
+        """
         if not inspect.iscoroutinefunction(function):
             shown = name or str(getattr(function, "__qualname__", function))
             raise ProgramNotFoundError(shown, "a strategy is an `async def` function")
         self.function = function
         self.name = _default_name(function) if name is None else check_id(name, "strategy name")
+        self.is_listed = is_listed
         self.__doc__ = function.__doc__
         self.__name__ = function.__name__
 
@@ -71,16 +75,16 @@ _registered: dict[str, Strategy] = {}
 @overload
 def strategy(function: Function, /) -> Strategy: ...
 @overload
-def strategy(*, name: str) -> Callable[[Function], Strategy]: ...
-def strategy(function: Function | None = None, /, *, name: str | None = None) -> Any:
+def strategy(*, name: str, is_listed: bool = True) -> Callable[[Function], Strategy]: ...
+def strategy(function: Function | None = None, /, *, name: str | None = None, is_listed: bool = True) -> Any:
     """Make a strategy of an `async def f(ctx)`; usable as `@strategy` and as `@strategy(name="…")`.
 
     Sessions record it as `module:f`, or by the name given here, and any process that has registered a strategy of that
-    name can continue them.
+    name can continue them. `is_listed=False` keeps it out of the lists of what can be started.
     """
 
     def make(function: Function) -> Strategy:
-        return _register(Strategy(function, name))
+        return _register(Strategy(function, name, is_listed=is_listed))
 
     return make if function is None else make(function)
 
@@ -121,9 +125,10 @@ def find(given: Strategy | Function | str) -> Strategy:
         return known
     if ":" in given or given.endswith(".py"):
         return load(given)
-    names = ", ".join(sorted(_registered)[:MOST_NAMES]) or "none is registered"
-    if len(_registered) > MOST_NAMES:
-        names += f" and {len(_registered) - MOST_NAMES} more"
+    listed = sorted(name for name, each in _registered.items() if each.is_listed)
+    names = ", ".join(listed[:MOST_NAMES]) or "none is registered"
+    if len(listed) > MOST_NAMES:
+        names += f" and {len(listed) - MOST_NAMES} more"
     raise ProgramNotFoundError(given, f"no strategy has that name (known: {names}); give FILE.py:name or module:name")
 
 

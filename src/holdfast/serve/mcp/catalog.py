@@ -47,8 +47,8 @@ class Runnable(msgspec.Struct, frozen=True):
 
 
 def native_strategies() -> Mapping[str, registry.Strategy]:
-    """The native strategies that have been imported."""
-    return registry.registered()
+    """The native strategies that have been imported, without those that Holdfast starts by itself."""
+    return {name: each for name, each in registry.registered().items() if each.is_listed}
 
 
 async def runnables(project: Path | None = None) -> list[Runnable]:

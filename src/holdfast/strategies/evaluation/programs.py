@@ -18,11 +18,14 @@ EVALUATION = "holdfast.evaluation"
 WORK = "evaluation.work"
 """The tool that starts and grades trials: its driver is the dispatcher."""
 
+PART = "evaluation.part"
+"""The label of trials, judges and questions to people: lists of sessions show the evaluation instead of them."""
+
 ORDER = "evaluation.order"
 """The tool that nobody drives: whoever wants more of an evaluation answers it."""
 
 
-@strategy(name=EVALUATION)
+@strategy(name=EVALUATION, is_listed=False)
 async def evaluation(ctx: Context) -> Json:
     """Do the work that was ordered, and wait for the next order."""
     orders: list[Json] = [{"do": "run"}]
@@ -35,14 +38,14 @@ async def evaluation(ctx: Context) -> Json:
         orders = [*orders, await ctx.tool(ORDER, orders=orders, last=outcome)]
 
 
-@strategy(name="holdfast.model")
+@strategy(name="holdfast.model", is_listed=False)
 async def ask_model(ctx: Context) -> Json:
     """Ask the model the task, and nothing else."""
     options = {key: value for key, value in ctx.data.items() if key != "task"} if isinstance(ctx.data, dict) else {}
     return await ctx.llm(ctx.task, **options)
 
 
-@strategy(name="holdfast.judge")
+@strategy(name="holdfast.judge", is_listed=False)
 async def ask_judge(ctx: Context) -> Json:
     """Ask the judge each prompt; the result is the list of its replies."""
     prompts = ctx.get("prompts")
@@ -50,7 +53,7 @@ async def ask_judge(ctx: Context) -> Json:
     return await ctx.llm_batch([str(prompt) for prompt in prompts], role=ROLE)
 
 
-@strategy(name="holdfast.person")
+@strategy(name="holdfast.person", is_listed=False)
 async def ask_person(ctx: Context) -> Json:
     """Ask a person; the result is what they said."""
     return await ctx.ask(str(ctx.get("question")))

@@ -22,6 +22,10 @@ if TYPE_CHECKING:
     from holdfast.store.contract import SessionPage, SessionRow, Store
 
 _STATES = ["running", "paused", "imported", "completed", "failed", "cancelled", "expired"]
+_EVALUATION, _PART = "holdfast.evaluation", "evaluation.part"
+"""The program of evaluations, and the label of their trials, which are folded. A test compares them with the originals,
+whose import takes longer than the rest of the list."""
+
 _KINDS = ["llm", "tool", "human", "timer", "child", "input"]
 
 
@@ -42,29 +46,36 @@ def sessions_command(
     limit: int,
     after: str | None,
 ) -> int:
-    """List sessions, newest first."""
+    """List sessions, newest first. The trials of an evaluation are counted beside it; --parent lists them."""
 
-    async def read_page() -> tuple[SessionPage, dict[str, list[ApprovalCall]]]:
+    async def read_page() -> tuple[SessionPage, dict[str, list[ApprovalCall]], dict[str, int]]:
         from holdfast.core.state import State
         from holdfast.store.contract import SessionFilter
 
         async with open_store() as store:
+            above = await find_session(store, parent) if parent is not None else None
+            is_evaluation = above is not None and (await store.session(above)).summary.program == _EVALUATION
             where = SessionFilter(
                 states=tuple(map(State, states)),
                 program=program,
                 waiting_for=waiting_for,
-                parent=await find_session(store, parent) if parent is not None else None,
+                parent=None if is_evaluation else above,
+                id_prefix=f"{above}." if is_evaluation else None,
+                without_labels=() if states or program or waiting_for or parent else [_PART],
             )
             page = await store.sessions(where, after=after, limit=limit)
-            return page, await _calls_to_approve(store, page.rows)
+            return page, await _calls_to_approve(store, page.rows), await _parts(store, page.rows)
 
-    page, approvals = asyncio.run(read_page())
+    page, approvals, parts = asyncio.run(read_page())
     if settings().json:
-        shown = [_row_to_json(row, approvals.get(row.session_id, [])) for row in page.rows]
+        shown = [
+            {**_row_to_json(row, approvals.get(row.session_id, [])), **_folded(parts.get(row.session_id))}
+            for row in page.rows
+        ]
         print_json({"sessions": shown, "next": page.next, "damaged": page.damaged})
         return ExitCode.OK
     if page.rows:
-        rows = [_row(row, approvals.get(row.session_id, [])) for row in page.rows]
+        rows = [_row(row, approvals.get(row.session_id, []), parts.get(row.session_id)) for row in page.rows]
         print_table(["SESSION", "STATE", "PROGRAM", "WAITS FOR", "UPDATED"], rows, states=1)
     else:
         is_filtered = bool(states or program or waiting_for or parent or after)
@@ -97,7 +108,23 @@ async def _calls_to_approve(store: Store, rows: Sequence[SessionRow]) -> dict[st
     return found
 
 
-def _row(row: SessionRow, approvals: list[ApprovalCall]) -> list[str]:
+async def _parts(store: Store, rows: Sequence[SessionRow]) -> dict[str, int]:
+    """How many sessions each evaluation has of its own: trials, judges and questions to people."""
+    from holdfast.store.contract import SessionFilter
+
+    counts: dict[str, int] = {}
+    for row in rows:
+        if row.summary.program == _EVALUATION:
+            totals = await store.totals(SessionFilter(id_prefix=f"{row.session_id}.", labels=[_PART]), by=())
+            counts[row.session_id] = sum(each.sessions for each in totals.rows)
+    return counts
+
+
+def _folded(parts: int | None) -> dict[str, int]:
+    return {} if parts is None else {"parts": parts}
+
+
+def _row(row: SessionRow, approvals: list[ApprovalCall], parts: int | None) -> list[str]:
     summary = row.summary
     waits = f"{summary.pending} {summary.waiting_for}" if summary.pending else ""
     if approvals:
@@ -105,7 +132,8 @@ def _row(row: SessionRow, approvals: list[ApprovalCall]) -> list[str]:
 
         more = f" and {len(approvals) - 1} more" if len(approvals) > 1 else ""
         waits = f"approval: {call_line(approvals[0], 60)}{more}"
-    return [row.session_id, str(summary.state), summary.program, waits, ago(summary.updated_at)]
+    program = summary.program if parts is None else f"{summary.program} ({parts:,} sessions)"
+    return [row.session_id, str(summary.state), program, waits, ago(summary.updated_at)]
 
 
 def _row_to_json(row: SessionRow, approvals: list[ApprovalCall]) -> dict[str, Any]:

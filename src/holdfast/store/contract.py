@@ -103,6 +103,8 @@ class SessionFilter(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     """Only sessions whose last entry is earlier, or later, than that."""
     labels: Sequence[str] = ()
     """Only sessions that have all of these labels."""
+    without_labels: Sequence[str] = ()
+    """Only sessions that have none of these labels."""
     text: str | None = None
     """Only sessions whose id, title, program or labels contain this, without regard to the case of ASCII letters."""
     asking: bool = False

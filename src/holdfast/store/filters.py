@@ -30,6 +30,7 @@ def matches(where: SessionFilter, session_id: str, summary: Summary) -> bool:
         and (not where.asking or summary.asks > 0)
         and (where.forked_from is None or summary.forked_from == where.forked_from)
         and all(label in summary.labels for label in where.labels)
+        and not any(label in summary.labels for label in where.without_labels)
         and (
             not where.text
             or contains_text(where.text, (session_id, summary.title, summary.program, ",".join(summary.labels)))
@@ -41,7 +42,7 @@ def check_filter(where: SessionFilter) -> None:
     """Raise `InvalidValueError` for a filter that cannot be compared with anything stored."""
     what = "session filter"
     named = [where.program, where.parent, *where.services, where.id_prefix, where.waiting_for]
-    check_value([*named, *where.labels, where.text, where.forked_from], what)
+    check_value([*named, *where.labels, *where.without_labels, where.text, where.forked_from], what)
     for moment in (where.updated_before, where.updated_after):
         if moment is not None:
             check_number(moment, what)

@@ -23,6 +23,8 @@ class FilterParameters(Parameters, frozen=True, kw_only=True):
     id_prefix: str | None = None
     label: list[str] = msgspec.field(default_factory=list)
     """Sessions that have all of these labels."""
+    without_label: list[str] = msgspec.field(default_factory=list)
+    """Sessions that have none of these labels."""
     q: str | None = None
     """A text that the id, the title, the program or the labels contain."""
     waiting_for: str | None = None
@@ -44,6 +46,7 @@ class FilterParameters(Parameters, frozen=True, kw_only=True):
             services=self.service,
             id_prefix=prefix or None,
             labels=self.label,
+            without_labels=self.without_label,
             text=self.q,
             waiting_for=self.waiting_for,
             asking=self.asking,

@@ -130,6 +130,7 @@ def conditions(where: SessionFilter, before: int | None) -> tuple[str, list[Any]
             ("num < ${}", before),
             ("forked_from = ${}", where.forked_from),
             ("${}::text[] <@ string_to_array(labels, ',')", list(map(escape, where.labels)) or None),
+            ("not (${}::text[] && string_to_array(labels, ','))", list(map(escape, where.without_labels)) or None),
             (f"({_HOLDS_TEXT})", lower_ascii(where.text) if where.text else None),
         )
         if value is not None

@@ -434,6 +434,8 @@ def conditions(where: SessionFilter, before: int | None) -> tuple[str, list[Any]
     for label in where.labels:
         has_label = "instr(',' || labels || ',', ?) > 0"
         parts.append(("0", []) if "," in label or not label else (has_label, [f",{label},"]))
+    unwanted = [each for each in where.without_labels if each and "," not in each]  # others no session has
+    parts += [("instr(',' || labels || ',', ?) = 0", [f",{label},"]) for label in unwanted]
     for condition, value in (
         ("program = ?", where.program),
         ("forked_from = ?", where.forked_from),

@@ -23,7 +23,7 @@ from holdfast.strategies.evaluation.data.case import Case
 from holdfast.strategies.evaluation.errors import PlanError
 from holdfast.strategies.evaluation.models import ModelTable
 from holdfast.strategies.evaluation.plan import FrozenPlan
-from holdfast.strategies.evaluation.programs import ask_judge, ask_person
+from holdfast.strategies.evaluation.programs import PART, ask_judge, ask_person
 
 
 class TrialStarts:
@@ -57,7 +57,7 @@ class TrialStarts:
 
     def _terms(self, llm: str | None, model: str | None, budget: Budget | None) -> dict[str, Any]:
         prices = self._models.session_prices(model, budget)  # with them, whoever runs the session knows what it costs
-        return {"llm": llm, "service": self._plan.service, "budget": budget, "prices": prices}
+        return {"llm": llm, "service": self._plan.service, "budget": budget, "prices": prices, "labels": [PART]}
 
     def _agent_ctx(self, arm: Arm, case: Case) -> Json:
         """An agent gets the input of a case as its one turn, and ends with it."""

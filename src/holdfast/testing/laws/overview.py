@@ -87,6 +87,19 @@ class OverviewLaws(Laws):
         }.items():
             assert await ids_of(store, SessionFilter(labels=wanted)) == found, wanted
 
+    async def test_sessions_are_found_by_the_labels_that_they_do_not_have(self, store: Store) -> None:
+        for number, labels in enumerate([["a", "b"], ["a"], ["ab"], []]):
+            await begin(store, f"s-{number}", labels=labels)
+        for unwanted, found in {
+            ("a",): ["s-3", "s-2"],
+            ("b",): ["s-3", "s-2", "s-1"],
+            ("b", "ab"): ["s-3", "s-1"],
+            ("a,b",): ["s-3", "s-2", "s-1", "s-0"],
+            ("",): ["s-3", "s-2", "s-1", "s-0"],
+        }.items():
+            assert await ids_of(store, SessionFilter(without_labels=unwanted)) == found, unwanted
+        assert await ids_of(store, SessionFilter(labels=["a"], without_labels=["b"])) == ["s-1"]
+
     async def test_sessions_are_found_by_a_text(self, store: Store) -> None:
         await begin(store, "s-Title", title="The Export is EMPTY", program="p")
         await begin(store, "s-label", labels=["Nightly", "x"], program="p")

@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 
 from holdfast.agent.providers.provider import ModelRequest
+from holdfast.cli import sessions
 from holdfast.core.queries import Usage
+from holdfast.strategies.evaluation import programs
 from holdfast.testing.provider import ScriptStep, reply
 from tests.cli.chat_helpers import serving
 from tests.cli.helpers import Home
@@ -106,6 +108,32 @@ def test_the_bound_of_the_interval_decides(home: Home, data: Path) -> None:
             code=3,
         )
         assert "m9" in with_two.stderr
+
+
+def test_trials_are_folded_into_their_evaluation(home: Home, data: Path) -> None:
+    home.ok("run", f"{home.file}:greet", "--id", "s-other")
+    with serving(right_on_even, loop=True) as server:
+        words = ("--strategy", "model", "--model", "m1", "--data", str(data), "--base-url", server.url)
+        run(home, "run", *words, "--id", "e-1")
+    listed = home.json("sessions")["sessions"]
+    assert [(each["session_id"], each.get("parts")) for each in listed] == [("e-1", 6), ("s-other", None)]
+    assert "holdfast.evaluation (6 sessions)" in home.ok("sessions")
+    below = home.json("sessions", "--parent", "e-1")["sessions"]
+    assert {each["session_id"] for each in below} == {f"e-1.t-model@m1-{case}-0" for case in range(6)}
+    assert len(home.json("sessions", "--state", "completed")["sessions"]) == 6
+
+
+def test_the_list_of_sessions_knows_evaluations_by_their_own_words() -> None:
+    assert (sessions._EVALUATION, sessions._PART) == (programs.EVALUATION, programs.PART)
+
+
+def test_trials_of_another_evaluation_are_reused(home: Home, data: Path) -> None:
+    with serving(right_on_even, loop=True) as server:
+        words = ("--strategy", "model", "--model", "m1", "--data", str(data), "--base-url", server.url)
+        run(home, "run", *words, "--id", "e-1")
+        shown = json.loads(run(home, "run", *words, "--id", "e-2", "--reuse", "e-1", "--repeat", "2", "--json").stdout)
+        assert len(server.requests) == 12
+    assert (shown["arms"][0]["trials"], shown["arms"][0]["reused"]) == (12, 6)
 
 
 def test_what_failed_is_retried_and_what_was_begun_can_be_cancelled(home: Home, data: Path) -> None:

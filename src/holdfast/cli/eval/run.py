@@ -43,6 +43,12 @@ if TYPE_CHECKING:
 @click.option(
     "--price", "prices", multiple=True, metavar="MODEL=PROMPT,COMPLETION", help="US dollars per million tokens."
 )
+@click.option(
+    "--reuse",
+    multiple=True,
+    metavar="EVAL",
+    help="Take over the trials of this evaluation that ran the same. Repeatable.",
+)
 @click.option("--id", "evaluation", metavar="ID", help="The id of the evaluation. Tried again, it is resumed.")
 @click.option("--trials-service", metavar="NAME", help="Leave trials to the workers that serve this service.")
 @click.option("--dry-run", is_flag=True, help="Check everything, show what it would cost, and run nothing.")
@@ -77,6 +83,7 @@ def _plan(given: dict[str, Any]) -> Plan:
         "prices": parse_prices(given["prices"]) or None,
         "fields": parse_fields(given["fields"]) or None,
         "service": given["trials_service"],
+        "reuse": split_names(given["reuse"]) or None,
         **{name: given[name] for name in ("repeat", "cluster", "limit", "sample", "seed", "project")},
     }
     if given["plan_file"] is not None:

@@ -1,4 +1,4 @@
-"""`Grading`: graders that ask, each judge and each person in a session of its own."""
+"""`AskedGraders`: the graders that ask a judge or a person, each in a session of its own."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ class AskedGrade(msgspec.Struct, frozen=True):
         return self.spent.cost or None
 
 
-class Grading:
-    """Asks the judges of one evaluation."""
+class AskedGraders:
+    """The judges and people of one evaluation."""
 
     def __init__(
         self, hf: Holdfast, evaluation: str, plan: FrozenPlan, starts: TrialStarts, budget: SharedBudget

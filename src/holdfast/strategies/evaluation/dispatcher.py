@@ -17,19 +17,20 @@ from holdfast.agent.runtime import Runtime
 from holdfast.core.values import Json
 from holdfast.engine.drivers import Attempt
 from holdfast.engine.holdfast import Holdfast
+from holdfast.strategies.evaluation.asked_graders import AskedGraders
 from holdfast.strategies.evaluation.data.case import Case
 from holdfast.strategies.evaluation.graders.grade import Grade, GradedAnswer, answer_text
 from holdfast.strategies.evaluation.graders.spec import GraderSpec, grade_here
-from holdfast.strategies.evaluation.grading import Grading
 from holdfast.strategies.evaluation.models import ModelTable, add_models
 from holdfast.strategies.evaluation.orders import Terms, next_attempt, terms_of
 from holdfast.strategies.evaluation.outcomes import TrialOutcome, outcome_of
-from holdfast.strategies.evaluation.plan import FrozenPlan
 from holdfast.strategies.evaluation.programs import WORK
+from holdfast.strategies.evaluation.reuse import ReusableTrials, find_reusable
 from holdfast.strategies.evaluation.rows import TrialRows
 from holdfast.strategies.evaluation.scores import trial_score
 from holdfast.strategies.evaluation.shares import SharedBudget, Spent
 from holdfast.strategies.evaluation.starts import TrialStarts, start_or_resume
+from holdfast.strategies.evaluation.stored_terms import read_plan
 from holdfast.strategies.evaluation.trials import GradeRow, TrialAttempt, TrialKey, TrialRow, all_trials
 
 WRITE_ROWS = 512
@@ -87,6 +88,7 @@ class Dispatcher:
             add_models(self._runtime, table, terms.plan.arms, judges)
         run = _OrderRun(attempt.session_id, self._hf, terms, cases, rows)
         run.starts = TrialStarts(self._runtime, table, terms.plan)
+        run.reusable = await find_reusable(self._hf.store, terms.plan)
         run.listener = self._listener
         try:
             return await run.carry_out(self._jobs.trials)
@@ -98,6 +100,7 @@ class _OrderRun:
     """The work on one order."""
 
     starts: TrialStarts
+    reusable: ReusableTrials
     listener: Listener | None = None
 
     def __init__(self, evaluation: str, hf: Holdfast, terms: Terms, cases: list[Case], rows: TrialRows) -> None:
@@ -120,7 +123,7 @@ class _OrderRun:
         self._done, self._failed = before.trials, before.failed
         spent = Spent(before.cost, before.tokens, before.calls)
         self._budget = SharedBudget(self._terms.plan.budget, spent, slots)
-        self._grading = Grading(self._hf, self.evaluation, self._terms.plan, self.starts, self._budget)
+        self._asked_graders = AskedGraders(self._hf, self.evaluation, self._terms.plan, self.starts, self._budget)
         todo = self._todo()
         await self._in_parallel([self._run_trials(todo) for _ in range(slots)])
         graded = self._ungraded()
@@ -168,6 +171,8 @@ class _OrderRun:
     async def _run_trials(self, todo: Iterator[tuple[TrialKey, int]]) -> None:
         while (trial := next(todo, None) or (self._again.pop() if self._again else None)) is not None:
             key, attempt = trial
+            if attempt == 1 and await self._reuse(key):
+                continue
             share = await self._budget.take()
             if share is None:
                 return
@@ -185,6 +190,18 @@ class _OrderRun:
             finally:
                 self._running -= 1
                 await self._budget.give_back(share, used, was_short=was_short)
+
+    async def _reuse(self, key: TrialKey) -> bool:
+        """Take over the same trial of another evaluation, if there is one; graders that ask come later."""
+        source = self.reusable.find(self._terms.plan.arm(key.arm), self._cases[key.case], key.repeat)
+        if source is None:
+            return False
+        row = msgspec.structs.replace(source.row, case=key.case, attempt=1, order=self._terms.number)
+        self._rows.add_trial(key, msgspec.structs.replace(row, earlier=(0.0, 0, 0), reused=source.session_id))
+        self._done += 1
+        await self._write_now_and_then()
+        self._tell()
+        return True
 
     async def _run_trial(self, key: TrialKey, attempt: int, share: Spent) -> TrialOutcome | None:
         """Run a trial, or find what became of it; None if it waits for somebody."""
@@ -247,7 +264,7 @@ class _OrderRun:
                 return
             used = Spent()
             try:
-                event = await self._hf.event(key.session_id(self.evaluation, row.attempt))
+                event = await self._hf.event(row.session_id(self.evaluation, key))
                 outcome = await outcome_of(self._hf.store, event)
                 if outcome is None or outcome.status != "done":
                     continue
@@ -268,7 +285,7 @@ class _OrderRun:
             self._add_grade(spec, key, attempt, grade_here(spec, answer), None)
             return Spent()
         other = await self._baseline_text(spec, key) if spec.grader == "pairwise" else None
-        asked = await self._grading.ask(spec, TrialAttempt(key, attempt), answer, other, share)
+        asked = await self._asked_graders.ask(spec, TrialAttempt(key, attempt), answer, other, share)
         if asked is None:
             self._waiting += 1
             return Spent()
@@ -285,7 +302,7 @@ class _OrderRun:
         row = self._rows.trial(other)
         if row is None or row.status != "done":
             return None
-        event = await self._hf.event(other.session_id(self.evaluation, row.attempt))
+        event = await self._hf.event(row.session_id(self.evaluation, other))
         return answer_text(event.result)
 
     # --- rows and news -----------------------------------------------------------------------------------
@@ -301,9 +318,3 @@ class _OrderRun:
         if self.listener is not None:
             total = len(self._terms.plan.arms) * len(self._cases) * self._terms.plan.repeat
             self.listener(WorkProgress(self._done, total, self._failed, self._budget.spent.cost or None, self._running))
-
-
-def read_plan(ctx: Json) -> tuple[FrozenPlan, list[Case]]:
-    """The frozen plan and the cases that an evaluation was started with."""
-    assert isinstance(ctx, dict)
-    return msgspec.convert(ctx["plan"], FrozenPlan), msgspec.convert(ctx["cases"], list[Case])

@@ -14,7 +14,6 @@ from holdfast.core.errors import HoldfastError, SessionNotFoundError
 from holdfast.core.events import Event, PausedEvent
 from holdfast.core.ids import check_id, new_session_id
 from holdfast.core.queries import ToolQuery
-from holdfast.core.records import PausedRecord, StartedRecord
 from holdfast.core.state import State
 from holdfast.core.values import Json
 from holdfast.engine.drivers import DEFAULT_CONCURRENCY
@@ -25,17 +24,18 @@ from holdfast.store import open_store
 from holdfast.store.contract import SessionFilter, Store
 from holdfast.strategies.evaluation.data.case import Case
 from holdfast.strategies.evaluation.data.dataset import Dataset
-from holdfast.strategies.evaluation.dispatcher import Dispatcher, Jobs, Listener, read_plan
+from holdfast.strategies.evaluation.dispatcher import Dispatcher, Jobs, Listener
 from holdfast.strategies.evaluation.errors import DriftError, EvaluationNotFoundError, PlanError
 from holdfast.strategies.evaluation.graders.grade import answer_text
 from holdfast.strategies.evaluation.models import ModelTable
-from holdfast.strategies.evaluation.orders import Terms, WorkOrder, terms_of
+from holdfast.strategies.evaluation.orders import Terms, WorkOrder
 from holdfast.strategies.evaluation.plan import FrozenPlan, Plan, drift
-from holdfast.strategies.evaluation.programs import EVALUATION, ORDER, evaluation
+from holdfast.strategies.evaluation.programs import EVALUATION, evaluation
 from holdfast.strategies.evaluation.report.comparison import ArmComparison, compare_arms
 from holdfast.strategies.evaluation.report.report import EvaluationReport, make_report
 from holdfast.strategies.evaluation.rows import TrialRows
 from holdfast.strategies.evaluation.scores import trial_score
+from holdfast.strategies.evaluation.stored_terms import read_terms, stored_terms
 from holdfast.strategies.evaluation.trials import TrialKey, TrialRow
 
 MAX_EVALUATION_ID = 96
@@ -104,7 +104,7 @@ class Evaluation:
                 score = trial_score(rows, terms.gradings[-1], key, row)
                 if (arm is not None and key.arm != arm) or (failed and score == 1.0):
                     continue
-                session_id = key.session_id(self.id, row.attempt)
+                session_id = row.session_id(self.id, key)
                 with contextlib.suppress(HoldfastError):
                     session = await store.load(session_id)
                     yield Trial(
@@ -171,11 +171,15 @@ async def _evaluate(
     Dispatcher(hf, runtime, jobs, wish.listener).install()
     order = wish.order
     try:
-        terms, cases, last = await _stored_terms(hf.store, id)
+        terms, cases, last = await stored_terms(hf.store, id)
     except SessionNotFoundError:
         if frozen is None:
             raise EvaluationNotFoundError(id, "there is no such session") from None
+        if id in frozen[0].reuse:
+            raise PlanError("reuse", f"'{id}' is the evaluation itself") from None
         _check_prices(frozen[0])
+        for other in frozen[0].reuse:
+            await read_terms(hf.store, other)
         ctx: Json = {"plan": msgspec.to_builtins(frozen[0]), "cases": msgspec.to_builtins(frozen[1])}
         await hf.start(evaluation, ctx=ctx, id=id)
         await _insist(hf, id)
@@ -272,38 +276,6 @@ def refrozen(plan: FrozenPlan, cases: Sequence[Case]) -> tuple[FrozenPlan, list[
 
 
 # --- reading ---------------------------------------------------------------------------------------------
-
-
-async def read_terms(store: Store, id: str) -> tuple[Terms, list[Case], Json]:
-    """What an evaluation is by now, its cases, and what became of the last order; None while that is carried out.
-
-    Raises `EvaluationNotFoundError`.
-    """
-    try:
-        return await _stored_terms(store, id)
-    except SessionNotFoundError:
-        raise EvaluationNotFoundError(id, "there is no such session") from None
-
-
-async def _stored_terms(store: Store, id: str) -> tuple[Terms, list[Case], Json]:
-    started: StartedRecord | None = None
-    asked: ToolQuery | None = None
-    async for entry in store.journal(id):
-        match entry.record:
-            case StartedRecord() as record:
-                started = record
-                if record.program.name != EVALUATION:
-                    raise EvaluationNotFoundError(id, f"it runs {record.program.name}")
-            case PausedRecord(queries=[ToolQuery() as query]):
-                asked = query
-            case _:
-                pass
-    assert started is not None
-    plan, cases = read_plan(started.ctx)
-    arguments = asked.arguments if asked is not None else {"orders": [{"do": "run"}]}
-    orders = arguments["orders"]
-    assert isinstance(orders, list)
-    return terms_of(plan, orders), cases, arguments.get("last") if asked is not None and asked.name == ORDER else None
 
 
 async def list_evaluations(store: Store) -> list[str]:

@@ -52,6 +52,8 @@ class FrozenPlan(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     prices: dict[str, Price] = {}
     """Prices that were given; others come from genai-prices."""
     service: str | None = None
+    reuse: list[str] = []
+    """Evaluations whose trials are taken over where they ran the same."""
     warnings: list[str] = []
     holdfast: str = __version__
 
@@ -83,6 +85,8 @@ class Plan:
     prices: Mapping[str, Price | Mapping[str, float]] = field(default_factory=dict)
     service: str | None = None
     """The service that trials belong to; None for that of the process. Workers that serve it take them."""
+    reuse: Sequence[str] = ()
+    """Evaluations of the same store whose trials are taken over where they ran the same arm on the same input."""
     project: Path | None = None
 
     def freeze(self) -> tuple[FrozenPlan, list[Case]]:
@@ -111,6 +115,7 @@ class Plan:
             budget=self._budget(),
             prices=self._prices(),
             service=self.service,
+            reuse=list(self.reuse),
             warnings=_warnings(graders, arms),
         )
         return frozen, dataset.cases

@@ -115,9 +115,9 @@ class TrialRows:
             trials=len(rows),
             failed=sum(row.status != "done" for row in rows),
             over_budget=sum(row.status == "over_budget" for row in rows),
-            cost=judged + sum(row.earlier[0] + (row.cost or 0.0) for row in rows),
-            tokens=sum(row.earlier[1] + row.prompt_tokens + row.completion_tokens for row in rows),
-            calls=sum(row.earlier[2] + row.calls for row in rows),
+            cost=judged + sum(row.spent[0] for row in rows),
+            tokens=sum(row.spent[1] for row in rows),
+            calls=sum(row.spent[2] for row in rows),
         )
 
     def ungraded(self, graders: Sequence[str]) -> Iterator[tuple[TrialKey, TrialRow, list[str]]]:

@@ -72,11 +72,19 @@ class TrialRow(msgspec.Struct, frozen=True, array_like=True):
     error: str = ""
     earlier: tuple[float, int, int] = (0.0, 0, 0)
     """Cost, tokens and calls of the attempts before this one: spent, but not part of any figure of the arm."""
+    reused: str | None = None
+    """The session of another evaluation that ran it. Its figures count for the arm, but nothing was spent here."""
+
+    def session_id(self, evaluation: str, key: TrialKey) -> str:
+        """The session that ran this attempt."""
+        return self.reused or key.session_id(evaluation, self.attempt)
 
     @property
     def spent(self) -> tuple[float, int, int]:
         """Cost, tokens and calls of this attempt and those before."""
         cost, tokens, calls = self.earlier
+        if self.reused is not None:
+            return cost, tokens, calls
         return cost + (self.cost or 0.0), tokens + self.prompt_tokens + self.completion_tokens, calls + self.calls
 
 

@@ -87,6 +87,8 @@ class ArmFigures(msgspec.Struct, frozen=True, kw_only=True):
     errors: int = 0
     missing: int = 0
     ungraded: int = 0
+    reused: int = 0
+    """Of the trials, those that another evaluation ran."""
     not_run: int = 0
     calls: int = 0
     prompt_tokens: int = 0
@@ -140,6 +142,7 @@ def arm_figures(
         errors=sum(row.status == "error" for row in run),
         missing=sum(row.status in ("missing", "cancelled") for row in run),
         ungraded=sum(each.row.status == "done" and each.score is None for tries in trials for each in tries),
+        reused=sum(row.reused is not None for row in run),
         not_run=repeat * len(cases) - len(run),
         calls=sum(row.calls for row in rows),
         prompt_tokens=sum(row.prompt_tokens for row in rows),

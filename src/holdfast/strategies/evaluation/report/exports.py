@@ -52,6 +52,7 @@ def _line(trial: Trial, rows: TrialRows, graders: Sequence[GraderSpec]) -> dict[
         "case": trial.case.id,
         "repeat": key.repeat,
         "attempt": row.attempt,
+        "reused": row.reused is not None,
         "status": row.status,
         "score": trial.score,
         "calls": row.calls,

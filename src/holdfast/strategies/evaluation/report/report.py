@@ -96,6 +96,10 @@ class EvaluationReport:
             if not figures.is_comparable:
                 share = figures.missing / figures.trials
                 found.append(f"{figures.arm}: {share:.0%} of its trials are missing, so it is not comparable")
+            if figures.reused:
+                found.append(
+                    f"{figures.arm}: {figures.reused} trials were taken over from {', '.join(self.plan.reuse)}"
+                )
             if figures.ungraded:
                 found.append(f"{figures.arm}: {figures.ungraded} trials are ungraded and count for nothing")
             if figures.not_run:

@@ -52,6 +52,7 @@ _COMMANDS = {
     "cards": "Cards: the records of runs; find, compare and export them.",
     "hub": "The hub: search packages, index and document a collection.",
     "migrate": "Take over an algocline directory: packages, cards, state, logs.",
+    "scenario": "Scenarios of evaluations in Lua: list, show and install them.",
     "serve": "Serve sessions and agents over HTTP.",
     "token": "Tokens for the HTTP server: who may do what.",
     "mcp": "Serve strategies to an MCP host: an editor, an agent CLI.",
@@ -62,7 +63,7 @@ _COMMANDS = {
 
 _MODULES = {
     "import": "holdfast.cli.import_",
-    **{name: f"holdfast.alc.cli.{name}" for name in ("pkg", "cards", "hub", "migrate")},
+    **{name: f"holdfast.alc.cli.{name}" for name in ("pkg", "cards", "hub", "migrate", "scenario")},
 }
 """The modules of commands that are not in `holdfast.cli` under their own name."""
 

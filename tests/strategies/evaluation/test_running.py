@@ -20,9 +20,10 @@ from holdfast.programs.registry import strategy
 from holdfast.store.contract import SessionFilter
 from holdfast.strategies.evaluation.dispatcher import Jobs
 from holdfast.strategies.evaluation.errors import ComparisonError, DriftError, PlanError
-from holdfast.strategies.evaluation.evaluation import cancel_evaluation, evaluate, list_evaluations
+from holdfast.strategies.evaluation.evaluation import cancel_evaluation, evaluate
 from holdfast.strategies.evaluation.graders.spec import make_grader
 from holdfast.strategies.evaluation.orders import WorkOrder
+from holdfast.strategies.evaluation.overview import list_evaluations
 from holdfast.strategies.evaluation.plan import Plan
 from holdfast.strategies.evaluation.report.comparison import compare_arms
 from holdfast.strategies.evaluation.rows import TrialRows
@@ -61,7 +62,8 @@ async def test_each_case_is_run_by_each_arm_so_many_times(tmp_path: Path) -> Non
             assert (figures.score.mean, figures.score.n, figures.trials) == (0.5, 6, 12)
         assert (report.arms[0].calls, report.arms[1].calls) == (12, 24)
         assert report.state == "done"
-        assert await list_evaluations(here.runtime.mount.holdfast.store) == ["e-1"]
+        listed = await list_evaluations(here.runtime.mount.holdfast.store)
+        assert [(each.id, each.state, each.cases) for each in listed] == [("e-1", "done", 6)]
 
 
 async def test_the_same_evaluation_again_asks_nothing(tmp_path: Path) -> None:

@@ -36,7 +36,7 @@ class VmSpec(msgspec.Struct, array_like=True, frozen=True):
     is_trusted: bool
     memory_mib: int
     scenarios: str
-    """Where scenarios are looked for by name."""
+    """The directories where scenarios are looked for by name, separated as in PATH."""
     modules: dict[str, Module] = {}
     """Sources that were kept with the session, by module."""
     null_is_nil: bool = False

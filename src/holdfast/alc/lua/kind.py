@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import os
 import weakref
 from collections.abc import Awaitable, Sequence
 
@@ -24,7 +25,7 @@ from holdfast.core.replay import Waking
 from holdfast.core.values import encode
 from holdfast.programs.contract import Fold, Step
 from holdfast.programs.errors import InstanceLostError, ProgramNotFoundError
-from holdfast.programs.paths import home
+from holdfast.programs.paths import algocline_home, home
 
 
 class LuaKind:
@@ -215,7 +216,7 @@ class LuaInstance:
             roots=source.roots,
             is_trusted=source.is_unconfined,
             memory_mib=self._memory_mib,
-            scenarios=str(home() / "scenarios"),
+            scenarios=os.pathsep.join(str(each / "scenarios") for each in (home(), algocline_home())),
             null_is_nil=source.null == "nil",
         )
 

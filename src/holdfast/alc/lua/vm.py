@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from collections.abc import Callable, Mapping
 from functools import cache, partial
@@ -41,7 +42,7 @@ class Vm:
         self._step = driver(
             _guarded(runtime, chunk_of),
             _guarded(runtime, module_reader(spec.modules, spec.roots)),
-            _guarded(runtime, scenario_reader(Path(spec.scenarios))),
+            _guarded(runtime, scenario_reader(spec.scenarios)),
             _popen(runtime) if spec.is_trusted else None,
             spec.config,
             encode(shared_prompts()),
@@ -162,15 +163,16 @@ def module_reader(
     return read
 
 
-def scenario_reader(directory: Path) -> Callable[[bytes], bytes | None]:
-    """What reads a scenario by its name."""
+def scenario_reader(directories: str) -> Callable[[bytes], bytes | None]:
+    """What reads a scenario by its name, in the first of some directories (separated as in PATH) that has it."""
 
     def read(name: bytes) -> bytes | None:
         try:
             text = name.decode()
             if not text or "/" in text or "\\" in text or ".." in text or "\0" in text:
                 return None
-            return (directory / f"{text}.lua").read_bytes()
+            files = [Path(each) / f"{text}.lua" for each in directories.split(os.pathsep)]
+            return next((file.read_bytes() for file in files if file.is_file()), None)
         except Exception:
             return None
 

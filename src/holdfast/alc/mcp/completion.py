@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
-from os import scandir
-
 from holdfast.alc.cards.tool import own_library
 from holdfast.alc.lua.packages import find_roots, list_packages
+from holdfast.alc.scenarios import ScenarioFiles
 from holdfast.engine.holdfast import Holdfast
-from holdfast.programs.paths import algocline_home, home
 from holdfast.serve.mcp.completion import CompletionSource, beginning_with, complete_ended_sessions
 from holdfast.serve.mcp.tools import in_thread
 
@@ -23,15 +20,8 @@ async def _cards(holdfast: Holdfast, prefix: str) -> list[str]:
 
 
 async def _scenarios(holdfast: Holdfast, prefix: str) -> list[str]:
-    return beginning_with(await in_thread(_scenario_names), prefix)
-
-
-def _scenario_names() -> list[str]:
-    found = set()
-    for place in (home(), algocline_home()):
-        with suppress(OSError):
-            found |= {entry.name.removesuffix(".lua") for entry in scandir(place / "scenarios")}
-    return sorted(found)
+    found, _ = await in_thread(ScenarioFiles().list)
+    return beginning_with((scenario.name for scenario in found), prefix)
 
 
 COMPLETIONS: dict[tuple[str, str], CompletionSource] = {

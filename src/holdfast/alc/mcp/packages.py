@@ -54,8 +54,9 @@ async def alc_pkg_install(call: McpCall, params: InstallParams) -> Object:
     if shown["mode"] == "local_collection":
         shown["installed"] = [name for name in shown["installed"] if name not in shown["updated"]]
     if shown["mode"].endswith("collection"):
-        # A collection's cards and scenarios are not copied: cards are records of this user's own runs.
-        shown |= {"cards_installed": [], "scenarios_installed": [], "scenarios_failures": []}
+        # A collection's cards are not copied: they are records of this user's own runs.
+        shown |= {"cards_installed": [], "scenarios_installed": report.scenarios.installed}
+        shown["scenarios_failures"] = report.scenarios.failures
         linked = [each for each in shown["skipped"] if (where.packages / each).is_symlink()]
         shown["skipped_symlinks"] = linked
         # Those that its packages bring along are: they say what a package was measured to do.

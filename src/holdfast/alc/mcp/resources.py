@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 
 from holdfast.alc.cards.errors import CardNotFoundError, CardTooLargeError, InvalidCardNameError
 from holdfast.alc.cards.tool import own_library
+from holdfast.alc.evaluations.results import EvalResultNotFoundError, read_result
 from holdfast.alc.lua.meta import MAX_SOURCE, read_source
 from holdfast.alc.lua.packages import Package, find_package, find_roots
 from holdfast.alc.lua.stubs import STUB_NAME, render_stubs
@@ -14,7 +16,8 @@ from holdfast.alc.packages.directories import PackageDirectories
 from holdfast.alc.packages.package_list import listing
 from holdfast.alc.packages.run_meta import fill_in
 from holdfast.alc.packages.shape_stubs import generated_stubs
-from holdfast.core.errors import HoldfastError
+from holdfast.alc.scenarios import ScenarioFiles, ScenarioNotFoundError
+from holdfast.core.errors import HoldfastError, InvalidIdError, SessionNotFoundError
 from holdfast.core.records import CompletedRecord
 from holdfast.core.values import Json, repaired
 from holdfast.programs.names import invalid_name_reason
@@ -102,11 +105,11 @@ async def _scenario(request: ResourceRequest) -> str:
     name = request.names["name"]
     if name.startswith(".") or "\\" in name:
         raise request.invalid("a scenario's name does not begin with a dot")
-    for place in (home(), algocline_home()):
-        text = await in_thread(read_source, place / "scenarios" / f"{name}.lua")
-        if text is not None:
-            return repaired(text)
-    raise request.missing(f"there is no {home() / 'scenarios' / name}.lua")
+    try:
+        _, text = await in_thread(ScenarioFiles().read, name)
+    except ScenarioNotFoundError as error:
+        raise request.missing(str(error)) from None
+    return str(text)
 
 
 async def _card(request: ResourceRequest) -> Json:
@@ -131,12 +134,17 @@ async def _samples(request: ResourceRequest) -> Json:
 
 
 async def _eval(request: ResourceRequest) -> Json:
-    """The report of an evaluation. Evaluations are sessions, so their ids are those of results too."""
-    session = await request.call.holdfast.store.load(request.names["result_id"])
-    report = session.ended.result if isinstance(session.ended, CompletedRecord) else None
-    if not isinstance(report, dict) or not isinstance(report.get("aggregated"), dict):
-        raise request.missing("that session has not ended with the report of an evaluation")
-    return report
+    """The report of an evaluation: of a session that evaluates, of a plan, or of a file that algocline wrote."""
+    store, name = request.call.holdfast.store, request.names["result_id"]
+    with suppress(SessionNotFoundError, InvalidIdError):
+        session = await store.load(name)
+        report = session.ended.result if isinstance(session.ended, CompletedRecord) else None
+        if isinstance(report, dict) and isinstance(report.get("aggregated"), dict):
+            return report
+    try:
+        return (await read_result(store, name)).get("result")
+    except EvalResultNotFoundError as error:
+        raise request.missing(str(error)) from None
 
 
 async def _log(request: ResourceRequest) -> Json:

@@ -20,6 +20,7 @@ from holdfast.alc.packages.project_files import record_installed
 from holdfast.alc.packages.records import InstallEntry, PackageSource, Records, now
 from holdfast.alc.packages.sources import SourceAddress, parse_source, public_url
 from holdfast.alc.packages.tree import checksum, copy_package, put_in_place, staging
+from holdfast.alc.scenarios import FOLDER, ScenarioFiles, ScenarioInstall
 from holdfast.core.errors import HoldfastError
 from holdfast.programs.names import invalid_name_reason
 
@@ -59,6 +60,8 @@ class InstallReport(msgspec.Struct):
     errors: list[HoldfastError] = []
     """Sources from which nothing could be installed."""
     warnings: list[str] = []
+    scenarios: ScenarioInstall = msgspec.field(default_factory=ScenarioInstall)
+    """What became of the scenarios that collections brought."""
 
     @property
     def ok(self) -> bool:
@@ -75,6 +78,7 @@ class InstallReport(msgspec.Struct):
             "packages": [{**msgspec.to_builtins(each), "source": each.source.to_json()} for each in self.packages],
             "errors": [error.to_json() for error in self.errors],
             "warnings": self.warnings,
+            "scenarios": msgspec.to_builtins(self.scenarios),
         }
 
     def _names(self, *actions: str) -> list[str]:
@@ -119,6 +123,8 @@ class _Found:
     mode: str
     staged: list[Staged]
     refused: list[InstalledPackage]
+    scenarios: Path | None = None
+    """The directory of the scenarios that a collection brings."""
 
 
 def install(where: PackageDirectories, sources: Sequence[str], options: Options | None = None) -> InstallReport:
@@ -147,6 +153,8 @@ def install(where: PackageDirectories, sources: Sequence[str], options: Options 
                     raise
                 report.errors.append(error)
         _place(where, found, options, report)
+        for folder in [source.scenarios for source in found if source.scenarios is not None]:
+            _add_scenarios(where, folder, report.scenarios)
     if options.in_project and where.root is not None:
         changed = [each for each in report.packages if each.action not in ("refused", "skipped")]
         report.warnings += record_installed(where.root, changed)
@@ -167,6 +175,9 @@ def stage_source(source: SourceAddress, stage: Path, where: PackageDirectories, 
     single = (checkout / "init.lua").is_file()
     mode = ("" if source.url is not None else "local_") + ("single" if single else "collection")
     result = _Found(source, mode, [], [])
+    scenarios = checkout / FOLDER
+    if not single and scenarios.is_dir() and not scenarios.is_symlink():
+        result.scenarios = scenarios
     for number, (name, directory) in enumerate(found.items()):
         options.progress(Progress(source.given, "staging", number, len(found)))
         try:
@@ -206,6 +217,18 @@ def stage_package(name: str, directory: Path, target: Path, source: PackageSourc
         raise UnsafePackageError(name, "its init.lua is a link that leads nowhere")
     meta = read_meta(target / "init.lua")
     return Staged(name, target, source, meta.version if meta else None, checksum(target), in_collection)
+
+
+def _add_scenarios(where: PackageDirectories, folder: Path, report: ScenarioInstall) -> None:
+    """Install the scenarios of a collection. What is wrong with them does not undo its packages."""
+    try:
+        done = ScenarioFiles(where.environ).install_from(folder)
+    except (OSError, SourceError) as error:
+        report.failures.append(str(error))
+        return
+    report.installed += done.installed
+    report.skipped += done.skipped
+    report.failures += done.failures
 
 
 def _place(where: PackageDirectories, found: list[_Found], options: Options, report: InstallReport) -> None:

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from typing import TYPE_CHECKING
 
 import click
+import msgspec
 
 from holdfast.cli.engine import open_store
 from holdfast.cli.options import common, settings
 from holdfast.cli.output import date, print_json
 from holdfast.cli.table import print_table
 from holdfast.core.errors import ExitCode
+
+if TYPE_CHECKING:
+    from holdfast.strategies.evaluation.overview import EvaluationOverview
 
 
 @click.command("list")
@@ -20,17 +24,17 @@ def list_command() -> int:
     """List evaluations, newest first."""
     found = asyncio.run(_evaluations())
     if settings().json:
-        print_json(found)
+        print_json(msgspec.to_builtins(found))
         return ExitCode.OK
     rows = [
         [
-            each["id"],
-            each["state"],
-            each["dataset"],
-            str(each["cases"]),
-            str(each["repeat"]),
-            ", ".join(each["arms"]),
-            date(each["created_at"]),
+            each.id,
+            each.state,
+            each.dataset,
+            str(each.cases or "?"),
+            str(each.repeat),
+            ", ".join(each.arms),
+            date(each.created_at),
         ]
         for each in found
     ]
@@ -38,25 +42,8 @@ def list_command() -> int:
     return ExitCode.OK
 
 
-async def _evaluations() -> list[dict[str, Any]]:
-    from holdfast.strategies.evaluation.evaluation import list_evaluations, read_terms
+async def _evaluations() -> list[EvaluationOverview]:
+    from holdfast.strategies.evaluation.overview import list_evaluations
 
-    found: list[dict[str, Any]] = []
     async with open_store() as store:
-        for id in await list_evaluations(store):
-            terms, cases, last = await read_terms(store, id)
-            row = await store.session(id)
-            summary = row.summary
-            state = last.get("state") if isinstance(last, dict) else "running" if row.owner else "interrupted"
-            found.append(
-                {
-                    "id": id,
-                    "state": str(summary.state) if summary.state.is_terminal else state,
-                    "dataset": terms.plan.dataset,
-                    "cases": len(cases),
-                    "repeat": terms.plan.repeat,
-                    "arms": [arm.name for arm in terms.plan.arms],
-                    "created_at": summary.created_at,
-                }
-            )
-    return found
+        return await list_evaluations(store)

@@ -125,7 +125,7 @@ async def _work(
 
 async def _models(runtime: Any, id: str, plan: Plan | None, order: WorkOrder | None) -> list[str]:
     """All models that the evaluation names: under test, and as judges."""
-    from holdfast.strategies.evaluation.evaluation import read_terms
+    from holdfast.strategies.evaluation.stored_terms import read_terms
 
     plans: list[FrozenPlan] = []
     graders = list(order.graders) if order is not None else []

@@ -23,7 +23,11 @@ EVAL = GroupSpec(
                     "Scenario|string",
                     "The cases; or the name of a package or a file in the scenarios directory.",
                 ),
-                need("strategy", "string|fun(ctx: table): any", "A package with `run(ctx)`, or such a function."),
+                need(
+                    "strategy",
+                    "string|fun(ctx: table): any",
+                    "A package with `run(ctx)`, a strategy in another language, or a function.",
+                ),
                 may("opts", "EvalOptions", "More for the strategy, and whether to keep a card."),
             ),
             (ResultSpec("EvalReport"),),
@@ -69,6 +73,7 @@ EVAL = GroupSpec(
                 may("strategy_opts", "table", "More for the ctx of every case."),
                 may("auto_card", "boolean", "Keep the figures as a card, and the results as its samples."),
                 may("card_pkg", "string", "The card's package; the strategy's name if absent."),
+                may("scenario_name", "string", "What to call a scenario that is a table without a name."),
             ),
         ),
         ShapeSpec(

@@ -36,8 +36,8 @@ from holdfast.strategies.evaluation.trials import GradeRow, TrialAttempt, TrialK
 WRITE_ROWS = 512
 """Rows after which they are written: what is lost with a process is made again from as many sessions."""
 
-WRITE_S = 5.0
-"""Seconds after which rows are written in any case."""
+WRITE_S = 1.0
+"""Seconds after which rows are written in any case: as late as whoever watches an evaluation sees its scores."""
 
 
 class WorkProgress(msgspec.Struct, frozen=True):

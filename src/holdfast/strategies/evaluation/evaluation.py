@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -30,10 +30,11 @@ from holdfast.strategies.evaluation.graders.grade import answer_text
 from holdfast.strategies.evaluation.models import ModelTable
 from holdfast.strategies.evaluation.orders import Terms, WorkOrder
 from holdfast.strategies.evaluation.plan import FrozenPlan, Plan, drift
-from holdfast.strategies.evaluation.programs import EVALUATION, evaluation
+from holdfast.strategies.evaluation.programs import evaluation
 from holdfast.strategies.evaluation.report.comparison import ArmComparison, compare_arms
 from holdfast.strategies.evaluation.report.report import EvaluationReport, make_report
 from holdfast.strategies.evaluation.rows import TrialRows
+from holdfast.strategies.evaluation.scenario_runs import SCENARIO_RUN, ScenarioRun, read_scenario_run, report_of
 from holdfast.strategies.evaluation.scores import trial_score
 from holdfast.strategies.evaluation.stored_terms import read_terms, stored_terms
 from holdfast.strategies.evaluation.trials import TrialKey, TrialRow
@@ -86,6 +87,8 @@ class Evaluation:
     async def report(self, grading: int = -1) -> EvaluationReport:
         """The figures by now; `grading` chooses among the gradings, the last by default."""
         async with self.store() as store:
+            if await _is_scenario_run(store, self.id):
+                return report_of(await read_scenario_run(store, self.id))
             stand = await read_terms(store, self.id)
             rows = await TrialRows.load(store, self.id)
         return make_report(self.id, stand, rows, grading)
@@ -98,6 +101,11 @@ class Evaluation:
     async def trials(self, *, arm: str | None = None, failed: bool = False) -> AsyncGenerator[Trial, None]:
         """Its trials, with their results; with `failed`, those that did not pass."""
         async with self.store() as store:
+            if await _is_scenario_run(store, self.id):
+                for trial in _scenario_trials(await read_scenario_run(store, self.id)):
+                    if (arm is None or trial.key.arm == arm) and not (failed and trial.score == 1.0):
+                        yield trial
+                return
             terms, cases, _ = await read_terms(store, self.id)
             rows = await TrialRows.load(store, self.id)
             for key, row in sorted(rows.trials(), key=lambda each: each[0]):
@@ -278,9 +286,25 @@ def refrozen(plan: FrozenPlan, cases: Sequence[Case]) -> tuple[FrozenPlan, list[
 # --- reading ---------------------------------------------------------------------------------------------
 
 
-async def list_evaluations(store: Store) -> list[str]:
-    """The ids of all evaluations, the newest first."""
-    return [row.session_id for row in await store.all_sessions(SessionFilter(program=EVALUATION))]
+async def _is_scenario_run(store: Store, id: str) -> bool:
+    with contextlib.suppress(SessionNotFoundError):
+        return (await store.session(id)).summary.program == SCENARIO_RUN
+    return False
+
+
+def _scenario_trials(run: ScenarioRun) -> Iterator[Trial]:
+    """The cases of an evaluation that one session ran: each is a part of that session."""
+    report = report_of(run)
+    for number, result in enumerate(run.results):
+        (tried,) = report.trials[run.strategy][number]
+        yield Trial(
+            key=TrialKey(run.strategy, number, 0),
+            case=report.cases[number],
+            row=tried.row,
+            score=tried.score,
+            session_id=run.session.id,
+            result=(result.get("response") or {}).get("text"),
+        )
 
 
 async def cancel_evaluation(hf: Holdfast, id: str, reason: str | None, by: str | None) -> tuple[Event, int]:

@@ -134,6 +134,16 @@ local function load_strategy(task, strategy)
 	return run
 end
 
+-- A strategy in another language runs as a child session, which asks, pauses and is continued with this one.
+local function run_session(strategy, ctx)
+	local result = host.ask({ { kind = "child", program = strategy, ctx = ctx } }, "alc.eval")[1]
+	if result.ok then return result.value end
+	if result.code == "program_not_found" then
+		error({ fatal = format("strategy '%s' could not be loaded: %s", strategy, result.message) }, 0)
+	end
+	error(result.message, 0)
+end
+
 -- A provider answers an input with text, or with a table that holds `text`.
 local function provider_of(task, scenario, strategy, options)
 	local own = scenario.provider
@@ -141,7 +151,12 @@ local function provider_of(task, scenario, strategy, options)
 		if type(own) ~= "function" then fail("the scenario's provider must be a function, got %s", type(own)) end
 		return own
 	end
-	local run = load_strategy(task, strategy)
+	local run
+	if type(strategy) == "string" and not task.is_package(strategy) then
+		run = function(ctx) return run_session(strategy, ctx) end
+	else
+		run = load_strategy(task, strategy)
+	end
 	return function(input)
 		local ctx = { task = input }
 		for key, value in next, copy_options(options, {}) do ctx[key] = value end
@@ -159,6 +174,7 @@ local function respond(provider, input)
 	local started = host.now()
 	local ok, value = pcall(provider, input)
 	local elapsed = (host.now() - started) * 1000
+	if not ok and type(value) == "table" and value.fatal then fail("%s", value.fatal) end
 	if not ok then return { text = "", latency_ms = elapsed, error = error_text(value) } end
 	if type(value) == "string" then return { text = value, latency_ms = elapsed } end
 	if type(value) ~= "table" then
@@ -318,7 +334,7 @@ return function(alc, task)
 			if type(alc.card) ~= "table" then fail("auto_card needs alc.card, which is not there") end
 		end
 
-		local label = scenario_name or "inline"
+		local label = scenario_name or option(opts, "scenario_name", "string") or "inline"
 		local cases = kit.cases(spec, label)
 		local bindings = kit.bindings(alc, spec, label)
 		local provider = provider_of(task, spec, strategy, strategy_opts)

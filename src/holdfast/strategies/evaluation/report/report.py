@@ -39,6 +39,8 @@ class EvaluationReport:
     grading_cost: float | None
     gradings: int = 1
     accepted_drift: list[str] = field(default_factory=list)
+    is_one_session: bool = False
+    """Whether one session ran all cases, instead of one for each trial."""
 
     @property
     def is_clustered(self) -> bool:
@@ -72,6 +74,11 @@ class EvaluationReport:
             mean(scores) if (scores := [each.score for each in tries if each.score is not None]) else None
             for tries in self.trials[arm]
         ]
+
+    def session_of(self, arm: str, case: int, repeat: int) -> str:
+        """The session of a trial that has run."""
+        row = self.trials[arm][case][repeat].row
+        return self.id if self.is_one_session else row.session_id(self.id, TrialKey(arm, case, repeat))
 
     @cached_property
     def comparisons(self) -> list[ArmComparison]:

@@ -1,0 +1,1 @@
+"""Evaluations as algocline's clients know them."""

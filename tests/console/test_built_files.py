@@ -34,7 +34,7 @@ def test_no_file_names_another_host() -> None:
 
 
 def test_paths_of_pages_are_known_and_nothing_else_is_a_page() -> None:
-    assert all(map(is_page, ("/", "/inbox", "/s/chat-1", "/a/signed", "/compare")))
+    assert all(map(is_page, ("/", "/inbox", "/s/chat-1", "/a/signed", "/compare", "/evals/e-1")))
     assert not any(map(is_page, ("", "/api/v1/sessions", "/metrics", "/etc/passwd", "s", "//evil.test")))
 
 

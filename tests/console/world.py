@@ -130,10 +130,15 @@ class Site:
 
 
 @contextlib.asynccontextmanager
-async def served(path: Path, wrapped: Callable[[Any], Any] = lambda app: app) -> AsyncIterator[Site]:
-    """A runtime on a SQLite file, served with its console. `wrapped` may put something around the application."""
+async def served(
+    path: Path, wrapped: Callable[[Any], Any] = lambda app: app, answer: Any = model
+) -> AsyncIterator[Site]:
+    """A runtime on a SQLite file, served with its console.
+
+    `wrapped` may put something around the application; `answer` is what the model says.
+    """
     rules = Approve([Rule.confirm("deploy").because("it cannot be undone")])
-    provider = ScriptedProvider([model], loop=True)
+    provider = ScriptedProvider([answer], loop=True)
     tools: list[Any] = [error_budget, deploy]
     async with Runtime(f"sqlite:///{path}", provider=provider, tools=tools, plugins=[rules], model="m-1") as runtime:
         app = web_app(runtime, local_token=TOKEN)

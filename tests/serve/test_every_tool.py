@@ -98,6 +98,16 @@ async def use_every_tool(host: Host, place: Path, *, is_stateful: bool) -> None:
     assert (await call("alc_cancel", session_id=asked["session_id"]))["status"] == "cancelled"
 
     await use_cards_and_hub(call, place)
+    scenario = 'return { cases = { { input = "tea", expected = "tea" } } }'
+    (place / "source" / "scenarios").mkdir()
+    (place / "source" / "scenarios" / "drinks.lua").write_text(scenario)
+    assert (await call("alc_scenario_install", url=str(place / "source")))["installed"] == ["drinks"]
+    assert len((await call("alc_scenario_list"))["scenarios"]) == 1
+    assert (await call("alc_scenario_show", name="drinks"))["content"] == scenario
+    first, second = [await call("alc_eval", strategy="tiny", scenario_name="drinks") for _ in range(2)]
+    assert len((await call("alc_eval_history"))["evals"]) == 2
+    assert (await call("alc_eval_detail", eval_id=first["eval_id"]))["result"]["aggregated"]["passed"] == 1
+    assert await call("alc_eval_compare", eval_id_a=first["eval_id"], eval_id_b=second["eval_id"])
 
     asked = await call("alc_v2_run", code="return alc.llm('hi')")
     assert await call("alc_v2_state", session_id=asked["session_id"])

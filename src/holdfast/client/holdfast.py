@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping, Sequence
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import msgspec
 
@@ -25,6 +25,10 @@ from holdfast.engine.presence import ProcessRow
 from holdfast.engine.questions import QuestionPage, WaitingQuestion
 from holdfast.programs.registry import Strategy
 from holdfast.store.contract import SessionFilter, SessionPage, SessionRow
+
+if TYPE_CHECKING:
+    from holdfast.strategies.evaluation.overview import EvaluationOverview
+    from holdfast.strategies.evaluation.report.views import ComparedArms, EvaluationCases, EvaluationFigures
 
 WAIT_S = 30.0
 """Seconds that one request waits at a server. Whoever waits for longer asks again and again."""
@@ -220,6 +224,35 @@ class HoldfastClient:
     async def processes(self) -> list[ProcessRow]:
         """The processes at work on the server's store, and what each of them offers."""
         return msgspec.convert(await self._client.get("/processes"), list[ProcessRow])
+
+    # --- evaluations -------------------------------------------------------------------------------
+
+    async def evaluations(self, limit: int = 50) -> list[EvaluationOverview]:
+        """The evaluations of the server's store, the newest first."""
+        from holdfast.strategies.evaluation.overview import EvaluationOverview
+
+        page = await self._client.get("/evaluations", {"limit": limit})
+        return msgspec.convert(page["data"], list[EvaluationOverview])
+
+    async def evaluation_figures(self, id: str) -> EvaluationFigures:
+        """The figures of an evaluation by now."""
+        from holdfast.strategies.evaluation.report.views import EvaluationFigures
+
+        return msgspec.convert(await self._client.get(f"/evaluations/{id}"), EvaluationFigures)
+
+    async def evaluation_cases(self, id: str, after: int = 0, limit: int = 100) -> EvaluationCases:
+        """Cases of an evaluation, and what each arm made of them by now; `next` is where the next page begins."""
+        from holdfast.strategies.evaluation.report.views import EvaluationCases
+
+        given = {"after": after, "limit": limit}
+        return msgspec.convert(await self._client.get(f"/evaluations/{id}/cases", given), EvaluationCases)
+
+    async def compare_arms(self, left: str, right: str) -> ComparedArms:
+        """Two arms, each `EVALUATION:ARM`, on the cases that both have."""
+        from holdfast.strategies.evaluation.report.views import ComparedArms
+
+        given = {"left": left, "right": right}
+        return msgspec.convert(await self._client.get("/evaluations/comparison", given), ComparedArms)
 
     # --- agents ------------------------------------------------------------------------------------
 

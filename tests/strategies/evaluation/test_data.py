@@ -88,6 +88,41 @@ evaluators:
     assert case.context == {"difficulty": "easy"}
 
 
+def test_scenarios_in_lua(tmp_path: Path) -> None:
+    file = tmp_path / "sums.lua"
+    file.write_text(
+        """local cases = {}
+        for i = 1, 3 do cases[i] = { input = i .. "+1?", expected = i + 1, name = "sum-" .. i, tags = { "sums" } } end
+        return { cases = cases, { "contains", weight = 0.7 }, { "length", "pass_50", weight = 0.3 } }"""
+    )
+    data = Dataset.load(file)
+    assert [(case.id, case.input, case.expected) for case in data] == [
+        (f"sum-{number}", f"{number}+1?", [str(number + 1)]) for number in (1, 2, 3)
+    ]
+    assert data.graders == [
+        {"grader": "contains", "weight": 0.7},
+        {"grader": "length", "scorer": "pass_50", "weight": 0.3},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("return 5", "returns a number"),
+        ("return { cases = {{input = 'x'}}, graders = { function() end } }", "grader #1 is code"),
+        ("return { cases = {{input = 'x'}}, graders = { 'regex' } }", "pattern of Lua"),
+        ("return { cases = {{input = 'x'}}, provider = function() end }", "provider of its own"),
+        ("return { cases = {{input = alc.llm('a case?')}} }", "it must ask nothing"),
+        ("return {", "expected"),
+        ("return {}", "it has no cases"),
+    ],
+)
+def test_a_scenario_that_is_no_data_is_refused_with_what_to_do(tmp_path: Path, text: str, why: str) -> None:
+    (tmp_path / "s.lua").write_text(text)
+    with pytest.raises(DatasetError, match=why):
+        Dataset.load(tmp_path / "s.lua")
+
+
 def test_other_names_are_mapped(tmp_path: Path) -> None:
     row = {"question": "q?", "answer": "a", "passage": 12, "source": "wiki"}
     case = only(

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import csv
 import json
+import os
 import random
 import re
+import subprocess
 import time
 import zipfile
 from pathlib import Path
@@ -167,11 +170,33 @@ async def test_a_log_of_inspect_has_the_parts_that_its_reader_needs(tmp_path: Pa
     assert header["results"]["scores"][0]["metrics"]["accuracy"]["value"] == 0.5
 
 
-async def test_inspect_reads_its_log(tmp_path: Path) -> None:
-    log = pytest.importorskip("inspect_ai.log", reason="inspect_ai is not installed: its reader is tried where it is")
-    (file,), report = await logs_of(tmp_path)
-    read = log.read_eval_log(str(file))
+INSPECT = os.environ.get("HOLDFAST_INSPECT_PYTHON")
+"""A Python that has inspect_ai, which is too large to be installed for one test."""
+
+READ = """
+import json, sys
+from inspect_ai.log import read_eval_log, read_eval_log_sample_summaries
+log = read_eval_log(sys.argv[1])
+figures = {"status": log.status, "samples": len(log.samples)}
+figures["answers"] = [each.output.completion for each in log.samples]
+figures["accuracy"] = log.results.scores[0].metrics["accuracy"].value
+figures["summaries"] = len(read_eval_log_sample_summaries(sys.argv[1]))
+print(json.dumps(figures))
+"""
+
+
+@pytest.mark.soak
+@pytest.mark.skipif(INSPECT is None, reason="name a Python that has inspect_ai in HOLDFAST_INSPECT_PYTHON")
+def test_inspect_reads_its_log(tmp_path: Path) -> None:
+    (file,), report = asyncio.run(logs_of(tmp_path))
+    read = subprocess.run([str(INSPECT), "-c", READ, str(file)], capture_output=True, text=True, check=False)
+    assert read.returncode == 0, read.stderr
+    figures = json.loads(read.stdout.splitlines()[-1])
     assert report.arms[0].score is not None
-    assert (read.status, len(read.samples)) == ("success", 12)
-    assert read.results.scores[0].metrics["accuracy"].value == report.arms[0].score.mean
-    assert len(log.read_eval_log_sample_summaries(str(file))) == 12
+    assert (figures["status"], figures["samples"], figures["summaries"]) == ("success", 12, 12)
+    assert figures["accuracy"] == report.arms[0].score.mean
+    assert sorted(set(figures["answers"])) == ["0", "2", "4", "?"]
+    dumped = subprocess.run(
+        [str(INSPECT), "-m", "inspect_ai", "log", "dump", str(file)], capture_output=True, text=True, check=False
+    )
+    assert dumped.returncode == 0, dumped.stderr

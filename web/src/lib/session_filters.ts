@@ -5,6 +5,9 @@ import type { SessionRow } from "./types";
 
 export const FILTERS = ["q", "state", "asking", "program", "label", "service", "waiting_for", "parent", "forked_from", "id_prefix", "since"] as const;
 
+/** The label of trials: a list without filters shows their evaluation instead. */
+const PART = "evaluation.part";
+
 const SINCE_MS: Record<string, number> = { "1h": 3_600_000, "24h": 86_400_000, "7d": 604_800_000 };
 
 export function paramsOf(query: URLSearchParams, now: number): Params {
@@ -15,6 +18,7 @@ export function paramsOf(query: URLSearchParams, now: number): Params {
     if (name === "since") params["updated_after"] = sinceOf(values[0] ?? "", now);
     else params[name] = ["state", "label", "service"].includes(name) ? values : (values[0] ?? "");
   }
+  if (Object.keys(params).length === 0) params["without_label"] = [PART];
   return params;
 }
 
@@ -35,6 +39,7 @@ export function belongs(row: SessionRow, query: URLSearchParams): boolean {
   const { summary } = row;
   const q = query.get("q")?.toLowerCase();
   const states = query.getAll("state");
+  if (filterQuery(query) === "" && summary.labels.includes(PART)) return false;
   return (
     (states.length === 0 || states.includes(summary.state)) &&
     (query.get("asking") === null || summary.asks > 0) &&

@@ -12,7 +12,9 @@ from pathlib import Path
 BUILT = Path(__file__).parent / "built"
 """Where `make web` puts what it builds."""
 
-PAGES = frozenset(("inbox", "sessions", "s", "compare", "chat", "strategies", "workers", "costs", "a", "settings"))
+PAGES = frozenset(
+    ("inbox", "sessions", "s", "compare", "chat", "strategies", "evals", "workers", "costs", "a", "settings")
+)
 """The first parts of the paths of the console's pages, `/` apart. All of them are shown by the same document."""
 
 SECURITY_HEADERS = {

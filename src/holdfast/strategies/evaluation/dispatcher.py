@@ -7,7 +7,7 @@ after a crash starts what is missing and repeats nothing.
 from __future__ import annotations
 
 import asyncio
-import time
+import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeAlias
 
@@ -112,7 +112,6 @@ class _OrderRun:
         self._again: list[tuple[TrialKey, int]] = []
         self._running = 0
         self._done = self._failed = 0
-        self._written_at = time.monotonic()
         self._writing = asyncio.Lock()
         self._waiting = 0
         """Trials and grades that wait for a person or a host."""
@@ -124,10 +123,14 @@ class _OrderRun:
         spent = Spent(before.cost, before.tokens, before.calls)
         self._budget = SharedBudget(self._terms.plan.budget, spent, slots)
         self._asked_graders = AskedGraders(self._hf, self.evaluation, self._terms.plan, self.starts, self._budget)
-        todo = self._todo()
-        await self._in_parallel([self._run_trials(todo) for _ in range(slots)])
-        graded = self._ungraded()
-        await self._in_parallel([self._grade_rest(graded) for _ in range(slots)])
+        writing = asyncio.create_task(self._write_regularly())
+        try:
+            todo = self._todo()
+            await self._in_parallel([self._run_trials(todo) for _ in range(slots)])
+            graded = self._ungraded()
+            await self._in_parallel([self._grade_rest(graded) for _ in range(slots)])
+        finally:
+            await _ended(writing)
         await self._rows.write(self._hf.store)
         self._tell()
         return self._summary()
@@ -199,7 +202,7 @@ class _OrderRun:
         row = msgspec.structs.replace(source.row, case=key.case, attempt=1, order=self._terms.number)
         self._rows.add_trial(key, msgspec.structs.replace(row, earlier=(0.0, 0, 0), reused=source.session_id))
         self._done += 1
-        await self._write_now_and_then()
+        await self._write_many()
         self._tell()
         return True
 
@@ -242,7 +245,7 @@ class _OrderRun:
                 if spec.grader == "pairwise":
                     continue  # once all trials are there
                 spent = spent.plus(await self._grade(spec, key, attempt, answer, share.plus(outcome.spent, -1)))
-        await self._write_now_and_then()
+        await self._write_many()
         self._tell()
         return spent
 
@@ -272,7 +275,7 @@ class _OrderRun:
                 for spec in specs:
                     left = share.plus(used, -1)
                     used = used.plus(await self._grade(spec, key, row.attempt, answer, left))
-                await self._write_now_and_then()
+                await self._write_many()
             finally:
                 await self._budget.give_back(share, used, was_short=False)
 
@@ -307,14 +310,28 @@ class _OrderRun:
 
     # --- rows and news -----------------------------------------------------------------------------------
 
-    async def _write_now_and_then(self) -> None:
-        is_due = self._rows.unwritten >= WRITE_ROWS or time.monotonic() - self._written_at > WRITE_S
-        if is_due and not self._writing.locked():
+    async def _write_many(self) -> None:
+        """Write rows if there are many of them."""
+        if self._rows.unwritten >= WRITE_ROWS and not self._writing.locked():
             async with self._writing:
-                self._written_at = time.monotonic()
                 await self._rows.write(self._hf.store)
+
+    async def _write_regularly(self) -> None:
+        """Write rows as they come, also while all other trials wait."""
+        while True:
+            await asyncio.sleep(WRITE_S)
+            if self._rows.unwritten:
+                async with self._writing:
+                    await self._rows.write(self._hf.store)
 
     def _tell(self) -> None:
         if self.listener is not None:
             total = len(self._terms.plan.arms) * len(self._cases) * self._terms.plan.repeat
             self.listener(WorkProgress(self._done, total, self._failed, self._budget.spent.cost or None, self._running))
+
+
+async def _ended(task: asyncio.Task[None]) -> None:
+    """End a task that runs for ever; raises what it failed with."""
+    task.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await task

@@ -7,6 +7,7 @@ from holdfast.serve.http.endpoints import (
     agents,
     bulk,
     cards,
+    evaluations,
     events,
     inbox,
     journals,
@@ -28,7 +29,7 @@ ENDPOINTS: list[Endpoint] = [
     endpoint
     for module in (
         *(server, login, overview, sessions, trees, queries, links, journals, events, bulk),
-        *(agents, turns, inbox, strategies, cards, state, tokens, webhooks),
+        *(agents, turns, inbox, strategies, cards, evaluations, state, tokens, webhooks),
     )
     for endpoint in module.endpoints.all
 ]

@@ -1,4 +1,4 @@
-"""File formats of datasets: our own JSONL and CSV, those of Inspect, pydantic-evals and promptfoo, and any other names.
+"""File formats of datasets: our own JSONL and CSV, those of Inspect, pydantic-evals, promptfoo and algocline.
 
 Each becomes rows with our names. Which format a file has follows from its extension and from the names in it.
 """
@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from holdfast.strategies.evaluation.data.lua_scenario import read_scenario
 from holdfast.strategies.evaluation.errors import DatasetError
 
 _OWN = ("id", "input", "expected", "choices", "tags", "cluster", "context", "rubric", "weight")
@@ -33,18 +34,23 @@ def read_rows(file: Path, fields: Mapping[str, str], cluster: str | None) -> Ite
             rows = _document(_parsed_yaml(file), str(file))
         case ".csv" | ".tsv":
             rows = _table(file, "\t" if suffix == ".tsv" else ",")
+        case ".lua":
+            rows = iter(read_scenario(file)["cases"])
         case ".parquet" | ".arrow":
             how = "write it as JSONL first, such as with `dataset.to_json(FILE)` of Hugging Face datasets"
             raise DatasetError(str(file), f"{suffix} is not read: {how}")
         case _:
-            raise DatasetError(str(file), f"unknown extension '{suffix}'; use .jsonl, .json, .yaml, .csv or .tsv")
+            raise DatasetError(str(file), f"unknown extension '{suffix}'; use .jsonl, .json, .yaml, .csv, .tsv or .lua")
     for row in rows:
         yield _own_names(row, fields, cluster)
 
 
 def read_graders(file: Path) -> list[dict[str, Any]]:
-    """The graders that a dataset brings: the evaluators of one of pydantic-evals, as far as they are built in."""
+    """The graders that a dataset brings: the evaluators of one of pydantic-evals, as far as they are built in; or those
+    of a scenario in Lua that have names."""
     suffix = file.suffix.lower()
+    if suffix == ".lua":
+        return read_scenario(file)["graders"]
     if suffix not in (".json", ".yaml", ".yml"):
         return []
     value = _parsed_json(file) if suffix == ".json" else _parsed_yaml(file)

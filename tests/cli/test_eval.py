@@ -72,6 +72,7 @@ def test_an_evaluation_from_its_plan_to_its_files(home: Home, data: Path) -> Non
     assert home.ok("eval", "export", "e-1", "--format", "csv").startswith("session,arm,")
     logs = home.ok("eval", "export", "e-1", "--format", "inspect", "-o", str(home.folder / "logs"))
     assert len(logs.splitlines()) == 3
+    assert len(home.ok("eval", "export", "e-1", "--format", "card").split()) == 3
     (home.folder / "labels.csv").write_text("case,passed\nc0,yes\nc1,no\n")
     assert "kappa" in home.ok("eval", "grade", "e-1", "--labels", str(home.folder / "labels.csv"))
 

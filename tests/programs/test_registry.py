@@ -11,9 +11,11 @@ import pytest
 
 from holdfast.core.errors import InvalidIdError
 from holdfast.core.records import Program
+from holdfast.programs import registry
 from holdfast.programs.errors import ProgramNotFoundError
 from holdfast.programs.native.ctx import Context
 from holdfast.programs.registry import Strategy, find, resolve, serve, strategy
+from holdfast.serve.mcp.catalog import native_strategies
 from holdfast.testing.patience import HANG_S
 from tests.tables import each_row
 
@@ -188,3 +190,27 @@ def test_a_function_that_is_not_async_is_refused_when_it_becomes_a_strategy() ->
 
     with pytest.raises((TypeError, ProgramNotFoundError), match="async"):
         strategy(ordinary)
+
+
+def test_a_strategy_that_is_not_listed_is_found_by_its_name_and_named_to_nobody(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(registry, "_registered", {})
+
+    @registry.strategy(name="own.quiet", is_listed=False)
+    async def quiet(ctx: Context) -> None: ...
+
+    assert registry.find("own.quiet") is quiet
+    assert registry.resolve(quiet.program) is quiet
+    assert "own.quiet" not in native_strategies()
+    with pytest.raises(ProgramNotFoundError) as refused:
+        registry.find("nobody")
+    assert "own.quiet" not in str(refused.value)
+
+
+def test_the_programs_of_evaluations_are_not_listed() -> None:
+    from holdfast.strategies.evaluation import programs
+
+    own = {each.name for each in vars(programs).values() if isinstance(each, registry.Strategy)}
+    assert len(own) == 4
+    assert own.isdisjoint(native_strategies())

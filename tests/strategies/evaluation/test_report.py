@@ -12,15 +12,19 @@ import subprocess
 import time
 import zipfile
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
+from holdfast.core.events import CompletedEvent
+from holdfast.programs.kinds import get_language
 from holdfast.store.patience import patience
 from holdfast.strategies.evaluation.data.dataset import Dataset
 from holdfast.strategies.evaluation.evaluation import Evaluation
 from holdfast.strategies.evaluation.orders import Terms, terms_of
 from holdfast.strategies.evaluation.plan import Plan
 from holdfast.strategies.evaluation.report.agreement import agreement
+from holdfast.strategies.evaluation.report.cards import write_cards
 from holdfast.strategies.evaluation.report.drawings import pareto
 from holdfast.strategies.evaluation.report.exports import as_csv, as_jsonl
 from holdfast.strategies.evaluation.report.inspect_log import write_inspect_logs
@@ -28,7 +32,7 @@ from holdfast.strategies.evaluation.report.page import report_page
 from holdfast.strategies.evaluation.report.report import EvaluationReport, make_report
 from holdfast.strategies.evaluation.rows import TrialRows
 from holdfast.strategies.evaluation.trials import GradeRow, TrialKey, TrialRow, parse_trial_id
-from tests.strategies.evaluation.helpers import bench, plan
+from tests.strategies.evaluation.helpers import MODEL, bench, plan
 
 
 def made_up(arms: int, cases: int, repeat: int) -> tuple[Terms, Dataset, TrialRows]:
@@ -152,6 +156,25 @@ async def test_cells_of_a_table_are_no_formulas(tmp_path: Path) -> None:
         ev = await here.evaluate(plan(1))
         (row,) = csv.DictReader([line async for line in as_csv(ev)])
         assert row["answer"] == "'=1+1"
+
+
+async def test_cards_have_figures_trials_and_the_first_arm_as_their_baseline(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOLDFAST_HOME", str(tmp_path / "home"))
+    async with bench(tmp_path) as here:
+        ev = await here.evaluate(plan(4, strategies=[{"strategy": "model", "grid": {"max_tokens": [5, 9]}}]))
+        hf = here.runtime.mount.holdfast
+        first, second = await write_cards(ev, hf)
+        read = "return { alc.card.get(ctx.id), alc.card.read_samples(ctx.id) }"
+        event = await hf.start(get_language("lua").program(read, name="read", file="read.lua"), ctx={"id": second})
+        assert isinstance(event, CompletedEvent)
+        card, samples = cast(Any, event.result)
+    assert (card["pkg"]["name"], card["model"]["id"], card["strategy_params"]) == ("model", MODEL, {"max_tokens": 9})
+    assert (card["stats"]["mean_score"], card["stats"]["passed"], card["cost"]["llm_calls"]) == (0.5, 2, 4)
+    assert card["metadata"]["holdfast_session"] == "e-1"
+    assert (card["metadata"]["prior_card_id"], card["metadata"]["prior_relation"]) == (first, "baseline")
+    assert [sample["score"] for sample in samples] == [1.0, 0.0, 1.0, 0.0]
 
 
 async def logs_of(tmp_path: Path) -> tuple[list[Path], EvaluationReport]:

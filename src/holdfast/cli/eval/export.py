@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from holdfast.cli.engine import open_engine
 from holdfast.cli.errors import usage_error
 from holdfast.cli.eval.options import output_option
 from holdfast.cli.options import common, settings
@@ -25,18 +26,22 @@ if TYPE_CHECKING:
 @click.option(
     "--format",
     "form",
-    type=click.Choice(["jsonl", "csv", "inspect"]),
+    type=click.Choice(["jsonl", "csv", "inspect", "card"]),
     default="jsonl",
     show_default=True,
-    help="inspect: a .eval log for each arm, in the directory that -o names.",
+    help="inspect: a .eval log for each arm, in the directory that -o names. card: a card for each arm.",
 )
 @output_option
 @common()
 def export_command(evaluation: str, form: str, output: Path | None) -> int:
-    """Write the trials of an evaluation, one a line, to a file or to standard output; or as logs of Inspect."""
+    """Write the trials of an evaluation: one a line, to a file or to standard output; as logs of Inspect; as cards."""
     from holdfast.strategies.evaluation.evaluation import Evaluation
 
     found = Evaluation(evaluation, settings().url())
+    if form == "card":
+        for card in asyncio.run(_cards(evaluation)):
+            click.echo(plain(card))
+        return ExitCode.OK
     if form == "inspect":
         if output is None:
             raise usage_error("Give the directory of the logs: -o DIR.")
@@ -47,6 +52,14 @@ def export_command(evaluation: str, form: str, output: Path | None) -> int:
         return ExitCode.OK
     asyncio.run(_lines(found, form, output))
     return ExitCode.OK
+
+
+async def _cards(evaluation: str) -> list[str]:
+    from holdfast.strategies.evaluation.evaluation import Evaluation
+    from holdfast.strategies.evaluation.report.cards import write_cards
+
+    async with open_engine() as hf:
+        return await write_cards(Evaluation(evaluation, hf.store), hf)
 
 
 async def _lines(evaluation: Evaluation, form: str, output: Path | None) -> None:

@@ -15,8 +15,9 @@ from holdfast import Context, strategy
 from holdfast.agent.providers.provider import ModelRequest
 from holdfast.core.queries import Usage
 from holdfast.strategies.evaluation.data.dataset import Dataset
-from holdfast.strategies.evaluation.evaluation import evaluate
+from holdfast.strategies.evaluation.evaluation import Evaluation, evaluate
 from holdfast.strategies.evaluation.plan import Plan
+from holdfast.strategies.evaluation.report.page import report_page
 from holdfast.testing.provider import ScriptStep, reply
 from tests.console.conftest import OpenTab
 from tests.console.world import Site, served
@@ -139,3 +140,17 @@ async def test_trials_are_folded_in_the_list_of_sessions(site: Site, tab: OpenTa
     await expect(page.get_by_role("link", name="e-done.t-")).to_have_count(0)
     await page.goto(f"{site.url}/sessions?id_prefix=e-done.")
     await expect(page.get_by_role("row").filter(has_text="Capital of Kenya?").first).to_be_visible()
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+async def test_the_page_that_is_written_to_a_file_can_be_used_by_everybody(
+    site: Site, tab: OpenTab, tmp_path: Path, theme: str
+) -> None:
+    report = await Evaluation("e-done", site.runtime.mount.store).report()
+    (tmp_path / "report.html").write_text(report_page([report]))
+    page = await tab(f"file://{tmp_path / 'report.html'}", theme=theme, signed_in=False)
+    await expect(page.get_by_role("heading", level=1)).to_be_visible()
+    await expect(page.get_by_text("knows").first).to_be_visible()
+    await page.evaluate(AXE)
+    found = await page.evaluate("axe.run({resultTypes: ['violations']})")
+    assert [(each["id"], [node["html"][:200] for node in each["nodes"][:3]]) for each in found["violations"]] == []

@@ -192,7 +192,7 @@ def test_a_function_that_is_not_async_is_refused_when_it_becomes_a_strategy() ->
         strategy(ordinary)
 
 
-def test_a_strategy_that_is_not_listed_is_found_by_its_name_and_named_to_nobody(
+def test_a_strategy_that_is_not_listed_is_found_and_named_to_nobody(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(registry, "_registered", {})

@@ -144,7 +144,7 @@ async def _eval(request: ResourceRequest) -> Json:
     try:
         return (await read_result(store, name)).get("result")
     except EvalResultNotFoundError as error:
-        raise request.missing(str(error)) from None
+        raise request.missing(f"there is not the report of an evaluation: {error}") from None
 
 
 async def _log(request: ResourceRequest) -> Json:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping, Sequence
 from typing import Any
@@ -91,7 +92,7 @@ class Evaluation:
                 return report_of(await read_scenario_run(store, self.id))
             stand = await read_terms(store, self.id)
             rows = await TrialRows.load(store, self.id)
-        return make_report(self.id, stand, rows, grading)
+        return await asyncio.to_thread(make_report, self.id, stand, rows, grading)  # it may be of many trials
 
     async def compare(self, first: str, second: str) -> ArmComparison:
         """How two of its arms differ on the same cases."""

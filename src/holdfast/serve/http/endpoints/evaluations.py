@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any, Literal
 
 import msgspec
@@ -29,6 +30,9 @@ from holdfast.strategies.evaluation.scenario_runs import SCENARIO_RUN
 from holdfast.strategies.evaluation.trials import parse_trial_id
 
 endpoints = Endpoints()
+
+in_thread = asyncio.to_thread
+"""Figures of many trials take a second to make: other requests must not wait for them."""
 
 
 class EvaluationsParameters(Parameters, frozen=True, kw_only=True):
@@ -78,7 +82,7 @@ async def compare_two_arms(call: ApiCall[ComparedArmsParameters, None]) -> JsonR
         report = await Evaluation(id, call.door.store).report()
         sides.append((report, report.arm(arm or None).arm))
     (left, left_arm), (right, right_arm) = sides
-    return JsonReply(compared_arms(left, left_arm, right, right_arm))
+    return JsonReply(await in_thread(compared_arms, left, left_arm, right, right_arm))
 
 
 @endpoints.add("GET", "/evaluations/{session_id}", "sessions:read", reply=EvaluationFigures)
@@ -87,7 +91,7 @@ async def show_evaluation(call: ApiCall[NoParameters, None]) -> JsonReply:
     overview, report = await _read(call)
     under_way = await _running(call, report) if report is not None else {}
     running = sum(len(each) for each in under_way.values())
-    return JsonReply(figures_of(overview, report, running))
+    return JsonReply(await in_thread(figures_of, overview, report, running))
 
 
 @endpoints.add("GET", "/evaluations/{session_id}/cases", "sessions:read", query=CasesParameters, reply=EvaluationCases)
@@ -99,7 +103,7 @@ async def list_cases(call: ApiCall[CasesParameters, None]) -> JsonReply:
     _, report = await _read(call)
     if report is None:
         return JsonReply(EvaluationCases([], None, 0))
-    numbers = numbers_in_order(report, call.query.order, differing=call.query.differing)
+    numbers = await in_thread(numbers_in_order, report, call.query.order, call.query.differing)
     under_way = await _running(call, report)
     rows = [case_of(report, number, under_way) for number in numbers[after : after + limit]]
     more = after + limit < len(numbers)

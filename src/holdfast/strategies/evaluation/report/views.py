@@ -152,7 +152,7 @@ def figures_of(overview: EvaluationOverview, report: EvaluationReport | None, ru
     )
 
 
-def numbers_in_order(report: EvaluationReport, order: str, *, differing: bool) -> list[int]:
+def numbers_in_order(report: EvaluationReport, order: str, differing: bool) -> list[int]:
     """The numbers of the cases: as they are, or the `hardest` first; all, or those on which arms differ."""
     means = [report.case_means(arm.name) for arm in report.plan.arms]
     numbers = list(range(len(report.cases)))

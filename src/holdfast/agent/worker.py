@@ -22,6 +22,7 @@ from holdfast.core.records import Record
 from holdfast.core.state import Session, State
 from holdfast.engine.callers import CallerWatch
 from holdfast.engine.errors import RuntimeClosedError, WorkerExistsError
+from holdfast.engine.work_report import WorkReport
 from holdfast.store.upkeep import OpenSession
 
 if TYPE_CHECKING:
@@ -192,6 +193,8 @@ class Worker:
         if self._draining.worker is not None:
             raise WorkerExistsError(self._owner.store.url)
         self._draining.worker = self
+        self._owner.work = self.report
+        self._owner.on_work_changed()
         try:
             with self._engine.watch(None) as changes:
                 hearing = self._owner.supervisor.task("hearing of inboxes", partial(self._hear, changes))
@@ -206,12 +209,18 @@ class Worker:
             self._owner.callers.check_open(None)
             await self._drain()
         finally:
-            self._draining.worker = None
+            self._draining.worker = self._owner.work = None
+            self._owner.on_work_changed()
 
     def stop(self) -> None:
         """Begin no more turns."""
         self._stopping = True
         self._heard.set()
+        self._owner.on_work_changed()
+
+    def report(self) -> WorkReport:
+        """How much it does, and whether it is about to end."""
+        return WorkReport(len(self.active), self._turns, self._stopping)
 
     @property
     def is_stopping(self) -> bool:

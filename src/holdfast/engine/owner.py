@@ -30,6 +30,7 @@ from holdfast.engine.offers import ProcessOffers
 from holdfast.engine.program_kinds import ProgramKinds
 from holdfast.engine.seals import Sealer
 from holdfast.engine.state_tool import asks_state
+from holdfast.engine.work_report import WorkReport
 from holdfast.store.contract import Store
 from holdfast.store.environment import Environment, SteadyClock
 from holdfast.store.supervisor import Supervisor, TaskTrouble
@@ -138,6 +139,10 @@ class Owner:
         """How what hangs on a live session is made, by its class."""
         self.on_due: Callable[[int], None] | None = None
         """Called with the time (unix ms) at which a session that was committed here has to be looked at."""
+        self.work: Callable[[], WorkReport] | None = None
+        """What this process works through inboxes with, if it does."""
+        self.on_work_changed: Callable[[], None] = lambda: None
+        """Called when a worker begins, or is told to end."""
         self.callers = Callers(store.watch)
         self.supervisor = Supervisor()
         """What keeps the standing tasks of this engine at work."""

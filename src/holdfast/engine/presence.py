@@ -15,6 +15,7 @@ from holdfast.core.errors import HoldfastError
 from holdfast.engine.engine import Engine
 from holdfast.engine.offers import ListedOffers
 from holdfast.engine.owner import Owner
+from holdfast.engine.work_report import WorkReport
 from holdfast.store.contract import Store
 from holdfast.store.supervisor import STEADY_S, TaskTrouble
 
@@ -30,6 +31,9 @@ BEAT_MS = 30_000
 GONE_MS = 3 * BEAT_MS
 """Milliseconds after which a process that has said nothing is taken to be gone."""
 
+
+FORGOTTEN_MS = 10 * GONE_MS
+"""Milliseconds after which the row of a process that is gone is removed. Until then, whoever looks can tell others."""
 
 NEWS_MS = 1_000
 """Milliseconds between two rows of a process at least, however much happens to it."""
@@ -48,6 +52,8 @@ class ProcessRow(msgspec.Struct, frozen=True):
     offers: ListedOffers
     troubles: list[TaskTrouble] = []
     """Its standing tasks that have failed lately: it is not well, though it is here."""
+    work: WorkReport | None = None
+    """What it works through inboxes with; None if it does not."""
 
     def is_here(self, now: int) -> bool:
         """Whether it has said so lately."""
@@ -65,6 +71,7 @@ class Presence:
         """Say so until cancelled, and take it back then."""
         owner = engine.owner
         self._since = self._since or owner.now()
+        owner.on_work_changed = self._has_news.set
         supervisors = (owner.supervisor, owner.store.supervisor)
         for supervisor in supervisors:
             supervisor.on_trouble.append(self._has_news.set)
@@ -88,10 +95,11 @@ class Presence:
 
 async def _announce(owner: Owner, since: int, troubles: list[TaskTrouble]) -> None:
     now = owner.now()
-    row = ProcessRow(owner.name, since, now, owner.offers.listed(), troubles)
+    work = owner.work() if owner.work is not None else None
+    row = ProcessRow(owner.name, since, now, owner.offers.listed(), troubles, work)
     await owner.store.put_state(NAMESPACE, owner.name, msgspec.to_builtins(row))
     for gone in await processes(owner.store, beside=owner.name):
-        if not gone.is_here(now):
+        if now - gone.seen_at > FORGOTTEN_MS:
             await owner.store.delete_state(NAMESPACE, gone.name)
 
 

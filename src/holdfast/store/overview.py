@@ -42,6 +42,11 @@ class SessionTotal(msgspec.Struct, frozen=True):
     tokens: int
     cost: float
 
+    def without(self, part: SessionTotal) -> SessionTotal:
+        """The same without some of its sessions."""
+        left = (self.sessions - part.sessions, self.asks - part.asks, self.tokens - part.tokens)
+        return SessionTotal(self.key, *left, max(0.0, self.cost - part.cost) if left[0] else 0.0)
+
 
 class SessionTotals(msgspec.Struct, frozen=True):
     """The sums over some sessions, those that cost most first."""

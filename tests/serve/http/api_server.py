@@ -54,9 +54,9 @@ class ApiServer:
 
 
 @contextlib.asynccontextmanager
-async def api_server(runtime: Runtime) -> AsyncIterator[ApiServer]:
-    """Serve a runtime that is open, until the context ends."""
-    door = Door(runtime, local_token=TOKEN)
+async def api_server(runtime: Runtime, **options: Any) -> AsyncIterator[ApiServer]:
+    """Serve a runtime that is open, until the context ends. Options are those of the door."""
+    door = Door(runtime, local_token=TOKEN, **options)
     config = uvicorn.Config(ApiApp(door, ENDPOINTS), port=0, log_config=None, lifespan="off", ws="none")
     server = uvicorn.Server(config)
     server.install_signal_handlers = lambda: None  # type: ignore[attr-defined]

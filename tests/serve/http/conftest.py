@@ -10,6 +10,7 @@ import pytest
 from holdfast import Runtime
 from holdfast.testing.provider import ScriptedProvider
 from tests.serve.http.api_server import ApiServer, api_server
+from tests.serve.http.receiver import Receiver, listening
 
 SAID = "It is a bug in the export."
 
@@ -19,3 +20,9 @@ async def api(tmp_path: Path) -> AsyncIterator[ApiServer]:
     provider = ScriptedProvider([SAID], loop=True)
     async with Runtime(f"sqlite:///{tmp_path}/served.db", provider=provider) as runtime, api_server(runtime) as server:
         yield server
+
+
+@pytest.fixture
+async def receiver() -> AsyncIterator[Receiver]:
+    async with listening() as found:
+        yield found

@@ -11,3 +11,15 @@ async def two_questions(ctx: Context) -> list[str]:
     kind = await ctx.llm("Bug, wish or question?")
     approved = await ctx.ask("File it?", choices=["yes", "no"])
     return [kind, approved]
+
+
+@strategy(name="is_a_child")
+async def is_a_child(ctx: Context) -> str:
+    """Asks a model on behalf of its parent."""
+    return str(await ctx.llm("Well?"))
+
+
+@strategy(name="has_a_child")
+async def has_a_child(ctx: Context) -> str:
+    """Leaves its question to a child."""
+    return str(await ctx.child(is_a_child))

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
+import msgspec
+import pytest
+
+from holdfast import Runtime
+from holdfast.core.queries import Usage
+from holdfast.engine.work_report import WorkReport
 from holdfast.testing.patience import until
-from tests.serve.http.api_server import ApiServer
-from tests.serve.http.programs import two_questions
+from holdfast.testing.provider import ScriptedProvider, reply, stream
+from tests.serve.http.api_server import ApiServer, api_server
+from tests.serve.http.programs import has_a_child, is_a_child, two_questions
 
 START = {"program": two_questions.name, "llm": "host"}
 
@@ -94,6 +102,76 @@ async def test_costs_are_told_apart_by_day_program_and_label(api: ApiServer) -> 
     later = (await api.get("/costs", params={"by": "day", "since": "9999-01-01"})).json()
     assert (later["data"], later["total"]["cost"]) == ([], 0.0)
     assert (await api.get("/costs", params={"since": "yesterday"})).status_code == 400
+
+
+async def test_what_a_child_has_used_counts_for_its_parent_alone(api: ApiServer) -> None:
+    await api.door.holdfast.start(has_a_child, id="s-1", llm="host")
+    await until(lambda: _asks(api, "s-1"))
+    usage = {"prompt_tokens": 10, "completion_tokens": 0, "cost": 1.0}
+    answered = await api.post("/sessions/s-1/queries/q-0.q-0/answer", {"response": "a", "usage": usage, "wait_s": 30})
+    assert answered.json()["status"] == "completed", answered.text
+    costs = (await api.get("/costs", params={"by": "program"})).json()
+    assert costs["total"] == {"key": {}, "sessions": 1, "tokens": 10, "cost": 1.0}
+    assert [row["key"]["program"] for row in costs["data"]] == [has_a_child.name]
+    of_child = (await api.get("/costs", params={"by": "program", "program": is_a_child.name})).json()
+    assert of_child["total"]["cost"] == 1.0
+
+
+async def _asks(api: ApiServer, session_id: str) -> bool:
+    status = await api.door.holdfast.status(session_id, pending="full")
+    return bool(status.get("pending"))
+
+
+async def test_costs_are_told_apart_by_model(tmp_path: Path) -> None:
+    usage = Usage(prompt_tokens=8, completion_tokens=2, cost=1.0)
+    provider = ScriptedProvider([reply("So.", usage=usage)], loop=True)
+    async with Runtime(f"sqlite:///{tmp_path}/s.db", provider=provider) as runtime, api_server(runtime) as api:
+        await _start(api, "s-1")
+        await api.post("/sessions/s-1/queries/q-0/answer", {"response": "bug", "usage": {"cost": 0.5}})
+        for chat, model, turns in (("chat-1", "m-1", 1), ("chat-2", "m-2", 2)):
+            await api.post("/agents/agent/sessions", {"id": chat, "spec": {"model": model}})
+            for _ in range(turns):
+                await api.post(f"/sessions/{chat}/turns", {"input": "hi", "wait_s": 30})
+        costs = (await api.get("/costs", params={"by": ["day", "model"]})).json()
+        rows = {row["key"]["model"]: (row["sessions"], row["cost"]) for row in costs["data"]}
+        assert rows == {"host": (1, 0.5), "m-1": (1, 1.0), "m-2": (1, 2.0)}
+        assert sum(row["tokens"] for row in costs["data"]) == costs["total"]["tokens"]
+        assert (await api.get("/costs", params={"by": ["program", "model"]})).status_code == 400
+
+
+async def test_a_worker_says_how_many_turns_it_has_and_that_it_drains(tmp_path: Path) -> None:
+    provider = ScriptedProvider([stream(*["a "] * 100_000, every_s=0.01)])
+    async with Runtime(f"sqlite:///{tmp_path}/s.db", provider=provider) as runtime, api_server(runtime) as api:
+        await api.post("/agents/agent/sessions", {"id": "chat"})
+        await api.post("/sessions/chat/items", {"input": "talk"})
+
+        async def shows(under_way: int, is_draining: bool) -> bool:
+            """Whether the list says so, and the row that other servers read."""
+            expected = WorkReport(under_way, 3, is_draining)
+            shown = [row["work"] for row in (await api.get("/workers")).json()["data"]]
+            told = [row.work for row in await runtime.mount.holdfast.processes()]
+            return shown == [msgspec.to_builtins(expected)] and (told == [expected] or not is_draining)
+
+        async with runtime.work(turns=3) as worker:
+            await until(lambda: shows(1, is_draining=False))
+            worker.stop()
+            await until(lambda: shows(1, is_draining=True))
+            await api.post("/sessions/chat/turns/current/cancel")
+        assert [row["work"] for row in (await api.get("/workers")).json()["data"]] == [None]
+
+
+async def test_a_session_whose_code_has_changed_is_shown_with_both_sides(
+    api: ApiServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await _start(api, "s-1")
+    await api.post("/sessions/s-1/queries/q-0/answer", {"response": "bug", "wait_s": 30})
+    fine = (await api.get("/sessions/s-1/replay")).json()
+    assert (fine["state"], fine["divergence"]) == ("ok", None)
+    monkeypatch.setattr(two_questions, "function", is_a_child.function)
+    changed = (await api.get("/sessions/s-1/replay")).json()
+    assert (changed["state"], changed["divergence"]["position"]) == ("diverges", 2)
+    assert "Bug, wish or question?" in changed["divergence"]["recorded"]
+    assert "Well?" in changed["divergence"]["asked"]
 
 
 async def test_workers_say_what_they_have_and_hold(api: ApiServer) -> None:

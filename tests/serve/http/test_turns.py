@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from holdfast import Approve, Rule, Runtime, tool
+from holdfast.core.queries import Usage
 from holdfast.testing.patience import HANG_S
-from holdfast.testing.provider import ScriptedProvider, ScriptStep, stream, tool_call
+from holdfast.testing.provider import ScriptedProvider, ScriptStep, reply, stream, tool_call
 from tests.serve.http.api_server import ApiServer, api_server, events_in
 from tests.serve.http.conftest import SAID
 
@@ -48,6 +49,20 @@ async def test_a_key_makes_a_turn_one(chat: ApiServer) -> None:
 async def test_a_turn_that_nobody_knows_is_not_found(chat: ApiServer) -> None:
     reply = await chat.get("/sessions/chat/turns/t-9")
     assert (reply.status_code, reply.json()["title"]) == (404, "unknown turn")
+
+
+async def test_turns_are_listed_with_what_each_has_used(tmp_path: Path) -> None:
+    said = [reply("So.", usage=Usage(prompt_tokens=10 * number, completion_tokens=1)) for number in (1, 2, 3)]
+    provider = ScriptedProvider(said)
+    async with Runtime(f"sqlite:///{tmp_path}/h.db", provider=provider) as runtime, api_server(runtime) as api:
+        await api.post("/agents/agent/sessions", {"id": "chat"})
+        for number in range(3):
+            await api.post("/sessions/chat/turns", {"input": f"turn {number}", "id": f"t-{number}", "wait_s": 30})
+        last = (await api.get("/sessions/chat/turns", params={"limit": 2})).json()
+        shown = [(row["turn"], row["text"], row["outcome"], row["usage"]["input"]) for row in last["data"]]
+        assert shown == [("t-2", "turn 2", "message", 30), ("t-1", "turn 1", "message", 20)]
+        rest = (await api.get("/sessions/chat/turns", params={"limit": 2, "before": last["next"]})).json()
+        assert ([row["turn"] for row in rest["data"]], rest["next"]) == (["t-0"], None)
 
 
 async def test_a_conversation_is_read_from_its_end(chat: ApiServer) -> None:

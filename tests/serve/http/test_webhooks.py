@@ -9,56 +9,26 @@ import hashlib
 import hmac
 import json
 from collections.abc import AsyncIterator
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
-import uvicorn
-from starlette.applications import Starlette
-from starlette.requests import Request
-from starlette.responses import Response
-from starlette.routing import Route
 
 from holdfast import Runtime
 from holdfast.core.errors import InvalidValueError
+from holdfast.engine.offers import ListedOffers
+from holdfast.engine.presence import GONE_MS, ProcessRow
+from holdfast.engine.presence import NAMESPACE as PROCESSES
 from holdfast.serve.http.door import Door
 from holdfast.serve.webhooks import sender as sender_module
 from holdfast.serve.webhooks.address import checked_url, is_public, resolved
 from holdfast.serve.webhooks.records import RETRY_S, Delivery, Webhook, new_secret, signature
+from holdfast.serve.webhooks.sender import LEASE_KEY, LEASE_NAMESPACE
 from holdfast.testing.patience import until
 from holdfast.testing.provider import ScriptedProvider
 from tests.serve.http.programs import two_questions
-
-
-@dataclass
-class Receiver:
-    """Who is told."""
-
-    url: str = ""
-    status: int = 200
-    got: list[tuple[dict[str, str], bytes]] = field(default_factory=list)
-
-    def types(self) -> list[str]:
-        return [json.loads(body)["type"] for _, body in self.got]
-
-    async def take(self, request: Request) -> Response:
-        self.got.append((dict(request.headers), await request.body()))
-        return Response(status_code=self.status)
-
-
-@pytest.fixture
-async def receiver() -> AsyncIterator[Receiver]:
-    found = Receiver()
-    app = Starlette(routes=[Route("/hook", found.take, methods=["POST"])])
-    server = uvicorn.Server(uvicorn.Config(app, port=0, log_config=None, lifespan="off", ws="none"))
-    server.install_signal_handlers = lambda: None  # type: ignore[attr-defined]
-    serving = asyncio.create_task(server.serve())
-    await until(lambda: server.started)
-    found.url = f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}/hook"
-    yield found
-    server.should_exit = True
-    await serving
+from tests.serve.http.receiver import Receiver
 
 
 @contextlib.asynccontextmanager
@@ -132,6 +102,48 @@ async def test_the_end_of_a_turn_is_told(tmp_path: Path, receiver: Receiver) -> 
             await session.turn("Why?").run()
             await until(lambda: receiver.got)
         assert receiver.types() == ["turn.ended"]
+
+
+async def test_an_item_that_became_a_turn_and_one_that_was_withdrawn_are_told_once_each(
+    tmp_path: Path, receiver: Receiver
+) -> None:
+    provider = ScriptedProvider(["So."], loop=True)
+    async with Runtime(f"sqlite:///{tmp_path}/s.db", provider=provider) as runtime:
+        door = Door(runtime, allows_private_webhooks=True)
+        await door.webhooks.add(receiver.url, ["item.settled"])
+        session = await runtime.session("chat").open()
+        for item_id in ("i-1", "i-2", "i-3"):
+            await session.enqueue("Why?").id(item_id)
+        async with _sending(door):
+            await session.queued_turn(["i-1"]).run()
+            await session.cancel_queued_work("i-2", "too late", by="ann")
+            await until(lambda: len(receiver.got) == 2)
+        told = {each["data"]["item_id"]: each["data"] for each in (json.loads(body) for _, body in receiver.got)}
+        assert (told["i-1"]["status"], told["i-1"]["outcome"]) == ("done", "message")
+        assert (told["i-2"]["status"], told["i-2"]["by"]) == ("cancelled", "ann")
+        ids = sorted(headers["webhook-id"] for headers, _ in receiver.got)
+        assert ids == ["chat.i-1.item.settled", "chat.i-2.item.settled"]
+
+
+async def test_a_worker_that_is_silent_for_too_long_is_told_of_once(tmp_path: Path, receiver: Receiver) -> None:
+    async with _door(tmp_path) as door:
+        now = door.holdfast.now()
+        await door.webhooks.add(receiver.url, ["worker.lost"])
+        for name, silent_ms in (("dead.1.ab", GONE_MS - 1), ("well.2.cd", 0), ("old.3.ef", 2 * GONE_MS)):
+            row = ProcessRow(name, 0, now - silent_ms, ListedOffers())
+            await door.store.put_state(PROCESSES, name, msgspec.to_builtins(row))
+        async with _sending(door):
+            await until(lambda: receiver.got)
+        async with _sending(door):  # another sender sees the same
+            await until(lambda: _looked(door))
+        (told,) = [json.loads(body)["data"]["worker"] for _, body in receiver.got]
+        assert told == "dead.1.ab", "and not of one that was lost before there was a webhook"
+
+
+async def _looked(door: Door) -> bool:
+    """Whether a sender has looked since it began."""
+    item = await door.store.get_state(LEASE_NAMESPACE, LEASE_KEY)
+    return item is not None and isinstance(item.value, dict) and item.value["until"] > 0
 
 
 async def test_of_several_servers_one_sends_and_each_delivery_is_made_once(tmp_path: Path, receiver: Receiver) -> None:

@@ -160,6 +160,11 @@ TurnOutcome: TypeAlias = (
 )
 
 
+def outcome_word(outcome: TurnOutcome) -> str:
+    """How a turn ended, in one word: what it gave, or why it was stopped."""
+    return outcome.reason if isinstance(outcome, StoppedOutcome) else str(outcome.__struct_config__.tag)
+
+
 # --- what comes in -------------------------------------------------------------------------------------
 
 

@@ -13,7 +13,7 @@ from typing import Any, Literal, TypeAlias
 
 import msgspec
 
-from holdfast.core.errors import HoldfastError, InvalidValueError
+from holdfast.core.errors import HoldfastError, InvalidValueError, SessionNotFoundError
 from holdfast.engine.drivers import Attempt
 from holdfast.engine.holdfast import Holdfast
 from holdfast.programs.native.ctx import Context
@@ -72,10 +72,21 @@ class BulkOperations:
     async def start(self, order: BulkOrder, session_id: str | None) -> str:
         """Begin, and return the id of the session that does it."""
         written = msgspec.to_builtins(order)
+        if session_id is not None and await self._has_begun(session_id, written):
+            return session_id
         ctx = {"order": written, "grant": await self._grant(written), "matched": await self.matched(order)}
         title = f"{order.action.capitalize()} {ctx['matched']} sessions"
         event = await self._holdfast.start(bulk, ctx=ctx, id=session_id, title=title, labels=["bulk"], wait=0.0)
         return event.session_id
+
+    async def _has_begun(self, session_id: str, written: Any) -> bool:
+        """Whether this very order was given under this id before. How many sessions it spoke of then does not count."""
+        try:
+            session = await self._holdfast.session(session_id)
+        except SessionNotFoundError:
+            return False
+        ctx: Any = session.started.ctx if session.started is not None else None
+        return isinstance(ctx, dict) and ctx.get("order") == written
 
     async def _step(self, attempt: Attempt, after: Any = None) -> dict[str, Any]:
         """Do what an order says to the next sessions. Doing it again does no harm."""

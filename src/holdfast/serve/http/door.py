@@ -61,6 +61,7 @@ class Door:
         self.webhook_sender = WebhookSender(
             self.holdfast,
             self.webhooks,
+            lambda session_id: runtime.mount.conversations.get(session_id, fresh=True),
             allow_private=allows_private_webhooks,
             counted=lambda outcome: self.metrics.webhooks.update([outcome]),
         )

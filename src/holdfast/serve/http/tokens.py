@@ -19,6 +19,7 @@ from holdfast.serve.http.endpoint import TokenScope
 from holdfast.serve.http.limits import TOKEN_CACHE_S
 from holdfast.serve.http.problems import ApiError
 from holdfast.store.contract import Store
+from holdfast.store.errors import StateConflictError
 
 NAMESPACE = "http.tokens"
 """Where tokens are, in the state of the store."""
@@ -106,8 +107,12 @@ class Tokens:
         *,
         id_prefix: str = "",
         expires_at: int | None = None,
+        token_id: str | None = None,
     ) -> tuple[str, StoredToken]:
-        """A new token, whose text is shown this once, and what the store keeps of it."""
+        """A new token, whose text is shown this once, and what the store keeps of it.
+
+        Raises a 409 if there is one with this `token_id`: its text cannot be shown again, because nobody has it.
+        """
         check_id(name, "token name")
         if unknown := [each for each in scopes if each not in SCOPES]:
             raise InvalidValueError("scopes", f"no such scope: {', '.join(unknown)} (there are: {', '.join(SCOPES)})")
@@ -115,7 +120,7 @@ class Tokens:
             raise InvalidValueError(
                 "scopes", f"a token that may do nothing is of no use; choose of {', '.join(SCOPES)}"
             )
-        token_id, secret = secrets.token_hex(_ID_BYTES), secrets.token_urlsafe(_SECRET_BYTES)
+        token_id, secret = token_id or secrets.token_hex(_ID_BYTES), secrets.token_urlsafe(_SECRET_BYTES)
         stored = StoredToken(
             id=token_id,
             name=name,
@@ -125,7 +130,11 @@ class Tokens:
             created_at=self._now(),
             expires_at=expires_at,
         )
-        await self._store.put_state(NAMESPACE, token_id, msgspec.to_builtins(stored), expected=0)
+        try:
+            await self._store.put_state(NAMESPACE, token_id, msgspec.to_builtins(stored), expected=0)
+        except StateConflictError:
+            why = f"this request has made token '{token_id}' before, and its text was in that reply alone: revoke it"
+            raise ApiError(409, "token_exists", f"{why}, and make another one with another key") from None
         return f"hf_{token_id}_{secret}", stored
 
     async def list(self) -> list[StoredToken]:

@@ -7,6 +7,9 @@ from typing import Any
 
 import msgspec
 
+from holdfast.agent.machine.conversation import Conversation
+from holdfast.agent.machine.inbox import Inbox
+from holdfast.agent.machine.turn import outcome_word
 from holdfast.core.limits import PROMPT_PREVIEW_CHARS
 from holdfast.core.records import (
     CancelledRecord,
@@ -17,6 +20,7 @@ from holdfast.core.records import (
     PausedRecord,
     type_of,
 )
+from holdfast.engine.presence import GONE_MS, ProcessRow
 from holdfast.engine.questions import WaitingQuestion
 from holdfast.store.contract import SessionRow
 
@@ -93,6 +97,52 @@ def waiting(row: SessionRow, questions: Sequence[WaitingQuestion]) -> Happening:
         at=max(each.asked_at for each in questions),
         data={**_about(row), "queries": queries},
         content={"asked": asked},
+    )
+
+
+def settled_items(row: SessionRow, conversation: Conversation, inbox: Inbox, since: int) -> list[Happening]:
+    """The items of an agent's inbox that are settled since a moment: their turn has ended, or they were withdrawn."""
+    found: list[Happening] = []
+
+    def tell(item_id: str, at: int, data: dict[str, Any], content: dict[str, Any]) -> None:
+        found.append(
+            Happening(
+                id=f"{row.session_id}.{item_id}.item.settled",
+                type="item.settled",
+                session_id=row.session_id,
+                program=row.summary.program,
+                at=at,
+                data={**_about(row), "item_id": item_id, **data},
+                content=content,
+            )
+        )
+
+    for turn in conversation.turns.backwards():
+        if turn.ended is not None and turn.ended_at < since:
+            break
+        for item_id in turn.items if turn.ended is not None else ():
+            known = inbox.accepted.get(item_id)
+            if known is not None and known.turn == turn.id:  # what was not shown to the model waits again
+                assert turn.ended is not None
+                data = {"status": "done", "turn": turn.id, "outcome": outcome_word(turn.ended)}
+                tell(item_id, turn.ended_at, data, {"result": msgspec.to_builtins(turn.ended)})
+    for item_id, known in inbox.accepted.items():
+        if known.cancelled is not None and known.cancelled.at >= since:
+            data = {"status": "cancelled", "by": known.cancelled.by}
+            tell(item_id, known.cancelled.at, data, {"reason": known.cancelled.reason})
+    return found
+
+
+def lost_worker(process: ProcessRow) -> Happening:
+    """That a process has said nothing for so long that it is taken to be dead."""
+    return Happening(
+        id=f"{process.name}.{process.seen_at}.worker.lost",
+        type="worker.lost",
+        session_id="",
+        program="",
+        at=process.seen_at + GONE_MS,
+        data={"worker": process.name, "since": process.since, "seen_at": process.seen_at},
+        content={},
     )
 
 

@@ -18,7 +18,7 @@ NAMESPACE = "http.webhooks"
 DELIVERIES = "http.deliveries"
 """Where what is to be sent is, and what was sent lately, for each webhook."""
 
-EventType: TypeAlias = Literal["session.waiting", "session.ended", "turn.ended", "ping"]
+EventType: TypeAlias = Literal["session.waiting", "session.ended", "turn.ended", "item.settled", "worker.lost", "ping"]
 EVENT_TYPES: tuple[EventType, ...] = get_args(EventType)
 
 MAX_WEBHOOKS = 50
@@ -56,13 +56,15 @@ class Webhook(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     failures: int = 0
     """Failed tries in a row."""
     last_ok_at: int | None = None
+    renewed_by: str = ""
+    """The request that gave it its present secret, if it can be sent again."""
 
     def to_json(self) -> dict[str, Any]:
         """The webhook as it is listed, without its secrets."""
         shown: dict[str, Any] = {
             name: getattr(self, name)
             for name in self.__struct_fields__
-            if name not in ("secret", "old_secret", "old_until")
+            if name not in ("secret", "old_secret", "old_until", "renewed_by")
         }
         return shown
 
@@ -95,10 +97,12 @@ class Delivery(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     status: int | None = None
     why: str = ""
     done: bool = False
+    asked_by: str = ""
+    """The request that had it made again last, if that can be sent again."""
 
     def to_json(self) -> dict[str, Any]:
         """The delivery as it is listed."""
-        return {name: getattr(self, name) for name in self.__struct_fields__ if name != "body"}
+        return {name: getattr(self, name) for name in self.__struct_fields__ if name not in ("body", "asked_by")}
 
     def after_try(self, now: int, status: int | None, why: str) -> Delivery:
         """The delivery after a try: done, or to be tried again."""

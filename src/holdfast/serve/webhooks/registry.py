@@ -20,6 +20,7 @@ from holdfast.serve.webhooks.records import (
     new_secret,
 )
 from holdfast.store.contract import Store
+from holdfast.store.errors import StateConflictError
 
 
 class Webhooks:
@@ -42,19 +43,29 @@ class Webhooks:
             raise ApiError(404, "unknown_webhook", f"there is no webhook '{webhook_id}'")
         return msgspec.convert(item.value, Webhook)
 
-    async def add(self, url: str, types: Sequence[str], **fields: Any) -> Webhook:
-        """A new one, with a secret of its own."""
+    async def add(self, url: str, types: Sequence[str], *, id: str | None = None, **fields: Any) -> Webhook:
+        """A new one, with a secret of its own. With an `id`, the same again is the same webhook.
+
+        Raises a 409 if the one that has this id is another, and if there are too many.
+        """
         if len(await self._store.list_state(NAMESPACE)) >= MAX_WEBHOOKS:
             raise ApiError(409, "too_many_webhooks", f"there are {MAX_WEBHOOKS} webhooks; remove one first")
         webhook = Webhook(
-            id=f"wh-{secrets.token_hex(6)}",
+            id=id or f"wh-{secrets.token_hex(6)}",
             url=url,
             types=[*types],
             secret=new_secret(),
             created_at=self._now(),
             **fields,
         )
-        await self._store.put_state(NAMESPACE, webhook.id, msgspec.to_builtins(webhook), expected=0)
+        try:
+            await self._store.put_state(NAMESPACE, webhook.id, msgspec.to_builtins(webhook), expected=0)
+        except StateConflictError:
+            found = await self.get(webhook.id)
+            if (found.url, found.types) != (webhook.url, webhook.types):
+                why = f"this request has made webhook '{webhook.id}' before, with another address or other types"
+                raise ApiError(409, "webhook_exists", why) from None
+            return found
         return webhook
 
     async def change(self, webhook_id: str, **fields: Any) -> Webhook:
@@ -67,11 +78,22 @@ class Webhooks:
         )
         return msgspec.convert(item.value, Webhook)
 
-    async def renew_secret(self, webhook_id: str) -> Webhook:
-        """Give it a new secret; the old one signs too for a day."""
-        webhook = await self.get(webhook_id)
-        until = self._now() + OLD_SECRET_MS
-        return await self.change(webhook_id, secret=new_secret(), old_secret=webhook.secret, old_until=until)
+    async def renew_secret(self, webhook_id: str, by: str = "") -> Webhook:
+        """Give it a new secret; the old one signs too for a day. Raises a 404.
+
+        `by` names the request: if it gave the webhook its present secret, nothing changes.
+        """
+        await self.get(webhook_id)
+        fields = {"secret": new_secret(), "old_until": self._now() + OLD_SECRET_MS, "renewed_by": by}
+
+        def renewed(value: Any) -> Any:
+            webhook = msgspec.convert(value, Webhook)
+            if by and webhook.renewed_by == by:
+                return value
+            return msgspec.to_builtins(msgspec.structs.replace(webhook, old_secret=webhook.secret, **fields))
+
+        item = await self._store.update_state(NAMESPACE, webhook_id, renewed)
+        return msgspec.convert(item.value, Webhook)
 
     async def remove(self, webhook_id: str) -> None:
         """Forget it, and what it was to be told. Raises a 404."""

@@ -9,15 +9,18 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 import msgspec
 
+from holdfast.agent.machine.conversation import Conversation
+from holdfast.agent.machine.fold import AgentFold
 from holdfast.core.errors import HoldfastError, InvalidValueError
 from holdfast.core.records import Entry
 from holdfast.engine.holdfast import Holdfast
+from holdfast.engine.presence import processes
 from holdfast.serve.webhooks.address import resolved
-from holdfast.serve.webhooks.events import Happening, happenings, waiting
+from holdfast.serve.webhooks.events import Happening, happenings, lost_worker, settled_items, waiting
 from holdfast.serve.webhooks.records import Delivery, Webhook, signed_headers
 from holdfast.serve.webhooks.registry import Webhooks
 from holdfast.store.contract import SessionFilter, SessionRow
@@ -66,12 +69,16 @@ class WebhookSender:
         self,
         holdfast: Holdfast,
         webhooks: Webhooks,
+        conversation: Callable[[str], Awaitable[Conversation]],
         *,
         allow_private: bool = False,
         counted: Callable[[str], None] = lambda outcome: None,
     ) -> None:
         self._holdfast = holdfast
         self._webhooks = webhooks
+        self._conversation = conversation
+        self._lost: set[str] = set()
+        """Workers that are gone, and of which all that is to be told is noted."""
         self._allow_private = allow_private
         self._counted = counted
         self._name = holdfast.engine.owner.name
@@ -97,6 +104,7 @@ class WebhookSender:
             return
         now = self._holdfast.now()
         since = await self._read(lease.since)
+        await self._note_lost(now)
         await self._send_due(now)
         await self._keep(SenderLease(self._name, self._holdfast.now() + LEASE_MS, since))
 
@@ -136,6 +144,7 @@ class WebhookSender:
     async def _read(self, since: int) -> int:
         """Note what has happened since a moment, and return the moment up to which all of it is noted."""
         store, now = self._holdfast.store, self._holdfast.now()
+        tells_items = any("item.settled" in each.types for each in await self._webhooks.list() if each.enabled)
         begin, reached = since - OVERLAP_MS, now
         cursor: str | None = None
         while True:
@@ -145,6 +154,8 @@ class WebhookSender:
                 entries = await self._entries_since(row, tails.get(row.session_id, []), begin)
                 for happening in happenings(row, entries):
                     await self._note(happening)
+                if tells_items and entries:
+                    await self._note_items(row, begin)
                 if row.summary.asks:
                     if row.summary.updated_at > now - QUIET_MS:
                         reached = min(reached, row.summary.updated_at)  # looked at again once it is quiet
@@ -168,9 +179,24 @@ class WebhookSender:
         if questions:
             await self._note(waiting(row, questions))
 
+    async def _note_items(self, row: SessionRow, begin: int) -> None:
+        session = await self._holdfast.session(row.session_id)
+        if isinstance(session.kind_fold, AgentFold):
+            conversation = await self._conversation(row.session_id)
+            for happening in settled_items(row, conversation, session.kind_fold.inbox, begin):
+                await self._note(happening)
+
+    async def _note_lost(self, now: int) -> None:
+        gone = [each for each in await processes(self._holdfast.store) if not each.is_here(now)]
+        for happening in map(lost_worker, gone):
+            if happening.id not in self._lost:
+                await self._note(happening)
+        self._lost = {lost_worker(each).id for each in gone}
+
     async def _note(self, happening: Happening) -> None:
         for webhook in await self._webhooks.list():
-            if webhook.wants(happening.type, happening.session_id, happening.program):
+            is_news = happening.type != "worker.lost" or happening.at >= webhook.created_at
+            if is_news and webhook.wants(happening.type, happening.session_id, happening.program):
                 await self._webhooks.put(webhook.id, self.delivery(webhook, happening))
 
     def delivery(self, webhook: Webhook, happening: Happening) -> Delivery:

@@ -157,4 +157,6 @@ async def cancel_item(call: ApiCall[WithdrawParameters, None]) -> JsonReply:
 async def drain_inbox(call: ApiCall[NoParameters, DrainBody]) -> JsonReply:
     """Run turns with what waits in the inbox, here: for servers beside which no worker runs."""
     session = await opened(call)
-    return JsonReply(await session.queued_turn().run(limit=call.body.limit, wait=checked_wait(call.body.wait_s)))
+    drain_id = derived_id("d-", call.principal, f"drain {session.session_id}", call.headers.get("idempotency-key"))
+    queued = session.queued_turn(drain_id=drain_id)
+    return JsonReply(await queued.run(limit=call.body.limit, wait=checked_wait(call.body.wait_s)))

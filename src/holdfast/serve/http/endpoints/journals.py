@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -49,6 +49,30 @@ class JournalPage(msgspec.Struct, frozen=True):
     """Whether the session has ended, and nothing comes after this page."""
 
 
+class DivergenceReport(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a program does something else than its journal says, with both sides."""
+
+    position: int
+    recorded: str
+    asked: str
+    where: str
+    began_with: str | None
+    """The version of the code that the session began with, and"""
+    here: str | None
+    """that of the code at this server, if they are known."""
+
+
+class ReplayReport(msgspec.Struct, frozen=True):
+    """What a replay came to."""
+
+    state: Literal["ok", "diverges", "unchecked"]
+    records: int
+    """The records up to the last one that was compared."""
+    why: str
+    """Why it could not be checked, if so."""
+    divergence: DivergenceReport | None
+
+
 @endpoints.add("GET", "/sessions/{session_id}/journal", "sessions:read", query=JournalParameters, reply=dict[str, Any])
 async def list_entries(call: ApiCall[JournalParameters, None]) -> JsonReply:
     """List the entries of a session's journal, in order."""
@@ -69,6 +93,27 @@ async def list_entries(call: ApiCall[JournalParameters, None]) -> JsonReply:
     wanted = [each for each in entries if not query.type or type_of(each.record) in query.type]
     ended = row.summary.state.is_terminal and last >= position
     return JsonReply(JournalPage(wanted, last if last < position else None, position, ended))
+
+
+@endpoints.add("GET", "/sessions/{session_id}/replay", "sessions:write", reply=ReplayReport)
+async def check_replay(call: ApiCall[NoParameters, None]) -> JsonReply:
+    """Run the program of a session again on its journal, and say whether it still asks what is recorded.
+
+    Nothing is written, and nobody is asked.
+    """
+    outcome = await call.door.holdfast.check_replay(call.session_id)
+    sides = outcome.divergence
+    divergence = None
+    if sides is not None:
+        divergence = DivergenceReport(
+            position=sides.position,
+            recorded=sides.recorded,
+            asked=sides.asked,
+            where=sides.where,
+            began_with=sides.began_with,
+            here=sides.here,
+        )
+    return JsonReply(ReplayReport(outcome.state, outcome.records, outcome.why, divergence))
 
 
 @endpoints.add("GET", "/sessions/{session_id}/export", "sessions:read", reply=bytes)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from datetime import date
 from typing import Any, Literal
 
@@ -11,12 +12,14 @@ import msgspec
 from holdfast.core.errors import InvalidValueError
 from holdfast.core.state import State
 from holdfast.engine.presence import ProcessRow
+from holdfast.engine.work_report import WorkReport
 from holdfast.serve.http.endpoint import ApiCall, Endpoints, JsonReply, NoParameters
 from holdfast.serve.http.filters import FilterParameters
 from holdfast.serve.http.limits import MAX_LABELS_SHOWN
+from holdfast.serve.http.spending import Spending, by_model, is_between
 from holdfast.store.contract import SessionFilter, SessionRow
 from holdfast.store.limits import READ_LIMIT
-from holdfast.store.overview import SessionTotals, Trait
+from holdfast.store.overview import SessionTotal, SessionTotals, Trait
 
 endpoints = Endpoints()
 
@@ -56,7 +59,11 @@ class LabelsReport(msgspec.Struct, frozen=True):
 class CostParameters(FilterParameters, frozen=True, kw_only=True):
     """Whose costs, and by what they are told apart."""
 
-    by: list[Literal["day", "program", "label", "service", "state"]] = msgspec.field(default_factory=lambda: ["day"])
+    by: list[Literal["day", "program", "model", "label", "service", "state"]] = msgspec.field(
+        default_factory=lambda: ["day"]
+    )
+    """One or two. `model` goes alone, or with `day`: it is told for the 200 sessions that cost most; the others come
+    under an empty name."""
     since: str | None = None
     """The first day, as `2026-11-17`, in UTC. A session counts on the day on which it was started."""
     until: str | None = None
@@ -104,6 +111,8 @@ class WorkerRow(msgspec.Struct, frozen=True):
     troubles: list[dict[str, Any]]
     sessions: int
     """How many it holds."""
+    work: WorkReport | None
+    """Its turns, if it works through inboxes; of this server as they are now, of others as they last said."""
 
 
 class InboxReport(msgspec.Struct, frozen=True):
@@ -149,30 +158,51 @@ async def list_labels(call: ApiCall[NoParameters, None]) -> JsonReply:
 
 @endpoints.add("GET", "/costs", "sessions:read", query=CostParameters, reply=CostsReport)
 async def show_costs(call: ApiCall[CostParameters, None]) -> JsonReply:
-    """Show what sessions have cost, by day, program, label, service or state."""
+    """Show what sessions have cost, by day, program, model, label, service or state.
+
+    What a child has used counts for its parent, unless only some sessions are asked for.
+    """
     query, where = call.query, call.query.session_filter(call.principal)
-    traits: list[Trait] = ["labels" if each == "label" else each for each in dict.fromkeys(query.by)]
-    if not 1 <= len(traits) <= 2:
-        raise InvalidValueError("by", "costs are told apart by one or two of day, program, label, service and state")
+    by = list(dict.fromkeys(query.by))
+    if not 1 <= len(by) <= 2 or ("model" in by and not {*by} <= {"model", "day"}):
+        choices = "day, program, label, service and state, or by model, or by day and model"
+        raise InvalidValueError("by", f"costs are told apart by one or two of {choices}")
+    traits: list[Trait] = ["labels" if each == "label" else each for each in by if each != "model"]
     if where is None:
         nothing = CostRow({}, 0, 0, 0.0)
         return JsonReply(CostsReport([], nothing, [], [], False))
     first, last = _day("since", query.since), _day("until", query.until)
     days: list[Trait] = [] if "day" in traits else ["day"]
-    totals = await call.door.counts.totals(where, (*traits, *days))
-    sums: dict[tuple[tuple[str, str], ...], list[float]] = {}
-    total = [0.0, 0.0, 0.0]
+    totals = await _own_totals(call, where, (*traits, *days))
+    sums = Spending()
     for each in totals.rows:
-        if (first and each.key["day"] < first) or (last and each.key["day"] > last):
-            continue
-        added = (each.sessions, each.tokens, each.cost)
-        total = [before + more for before, more in zip(total, added, strict=True)]
-        for key in _cost_keys(query.by, each.key):
-            sums[key] = [before + more for before, more in zip(sums.get(key, (0.0,) * 3), added, strict=True)]
-    rows = [CostRow(dict(key), int(n), int(tokens), cost) for key, (n, tokens, cost) in sorted(sums.items())]
-    all_of_it = CostRow({}, int(total[0]), int(total[1]), total[2])
+        if is_between(each.key["day"], first, last):
+            for key in _cost_keys(by, each.key):
+                sums.add(key, each.sessions, each.tokens, each.cost)
+    if "model" in by:
+        sums = await by_model(call.door, (await _own_totals(call, where, ("session", "day"))).rows, (first, last), sums)
+    total = Spending()
+    for each in totals.rows:
+        if is_between(each.key["day"], first, last):
+            total.add((), each.sessions, each.tokens, each.cost)
+    rows = [CostRow(dict(key), *spent) for key, spent in sums.rows()]
+    all_of_it = CostRow({}, *total[()])
     top = await _dearest(call, where)
     return JsonReply(CostsReport(rows, all_of_it, top, await _tight_budgets(call, where), totals.is_partial))
+
+
+async def _own_totals(call: ApiCall[Any, Any], where: SessionFilter, by: Sequence[Trait]) -> SessionTotals:
+    """Sums over sessions; over all of them, without children: what those used is counted in their parents."""
+    totals = await call.door.counts.totals(where, by)
+    if any(getattr(where, name) for name in where.__struct_fields__ if name != "id_prefix"):
+        return totals
+    children = await call.door.counts.totals(msgspec.structs.replace(where, children=True), by)
+    below = {tuple(each.key.items()): each for each in children.rows}
+    rows: list[SessionTotal] = []
+    for each in totals.rows:
+        counted = below.get(tuple(each.key.items()))
+        rows.append(each if counted is None else each.without(counted))
+    return SessionTotals([each for each in rows if each.sessions], totals.is_partial or children.is_partial)
 
 
 @endpoints.add("GET", "/workers", "sessions:read", reply=WorkersReport)
@@ -189,7 +219,7 @@ async def list_workers(call: ApiCall[NoParameters, None]) -> JsonReply:
     waiting = await door.store.sessions(SessionFilter(waiting_for="inbox"), limit=READ_LIMIT)
     oldest = min((row.summary.updated_at for row in waiting.rows), default=None)
     ending = sum(1 for row in waiting.rows if row.lease_until is not None and row.lease_until - now < LEASE_ENDS_MS)
-    rows = [_worker(each, by_owner[each.name]) for each in await door.holdfast.processes()]
+    rows = [_worker(call, each, by_owner[each.name]) for each in await door.holdfast.processes()]
     return JsonReply(WorkersReport(rows, unowned, InboxReport(len(waiting.rows), oldest), ending))
 
 
@@ -213,12 +243,10 @@ def counts_of(totals: SessionTotals) -> CountsReport:
     )
 
 
-def _cost_keys(by: list[Any], key: dict[str, str]) -> list[tuple[tuple[str, str], ...]]:
+def _cost_keys(by: Sequence[str], key: dict[str, str]) -> list[tuple[tuple[str, str], ...]]:
     """The rows that a sum counts in: with labels, one for each of them."""
     labels = key["labels"].split(",") if "label" in by else [""]
-    return [
-        tuple((each, label if each == "label" else key[each]) for each in dict.fromkeys(by)) for label in labels or [""]
-    ]
+    return [tuple((each, label if each == "label" else key.get(each, "")) for each in by) for label in labels or [""]]
 
 
 def _day(name: str, given: str | None) -> str | None:
@@ -256,12 +284,15 @@ async def _tight_budgets(call: ApiCall[Any, Any], where: SessionFilter) -> list[
     return sorted(found, key=lambda each: -each.share)
 
 
-def _worker(process: ProcessRow, sessions: int) -> WorkerRow:
+def _worker(call: ApiCall[Any, Any], process: ProcessRow, sessions: int) -> WorkerRow:
     """A process as it is listed. Its name begins with that of its machine."""
     shown = msgspec.to_builtins(process)
     offers = {**_NO_OFFERS, **shown["offers"]}
     host = process.name.rsplit(".", 2)[0]
-    return WorkerRow(process.name, host, process.since, process.seen_at, offers, shown["troubles"], sessions)
+    owner, work = call.door.holdfast.engine.owner, process.work
+    if process.name == owner.name:
+        work = owner.work() if owner.work is not None else None
+    return WorkerRow(process.name, host, process.since, process.seen_at, offers, shown["troubles"], sessions, work)
 
 
 _NO_OFFERS: dict[str, Any] = {

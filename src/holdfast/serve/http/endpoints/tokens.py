@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from holdfast.serve.http.door import derived_id
 from holdfast.serve.http.endpoint import ApiCall, Endpoints, JsonReply, NoParameters, RequestBody
 from holdfast.serve.http.problems import ApiError
 
@@ -25,7 +26,11 @@ async def create_token(call: ApiCall[NoParameters, TokenBody]) -> JsonReply:
     """Make a token. Its text is in this reply, and nowhere else."""
     body = call.body
     text, stored = await call.door.tokens.create(
-        body.name, body.scopes, id_prefix=body.id_prefix, expires_at=body.expires_at
+        body.name,
+        body.scopes,
+        id_prefix=body.id_prefix,
+        expires_at=body.expires_at,
+        token_id=derived_id("", call.principal, "token", call.headers.get("idempotency-key")),
     )
     return JsonReply({**stored.to_json(), "token": text})
 

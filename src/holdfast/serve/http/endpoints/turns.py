@@ -5,16 +5,20 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator
+from itertools import islice
 from typing import Any
 
 import msgspec
 
 from holdfast.agent.cancellation import CancelReceipt
-from holdfast.agent.machine.messages import ContentBlock
+from holdfast.agent.machine.messages import ContentBlock, plain_text
+from holdfast.agent.machine.turn import outcome_word
+from holdfast.agent.machine.turn_state import TurnState
 from holdfast.agent.observed_events import AskedEvent, CallAskedEvent, TurnEndedEvent
-from holdfast.agent.results import TurnResult
+from holdfast.agent.results import TokenUsage, TurnResult, report_of
 from holdfast.agent.session import AgentSession
 from holdfast.agent.turn_builder import TurnBuilder
+from holdfast.core.limits import PROMPT_PREVIEW_CHARS
 from holdfast.core.values import Json
 from holdfast.serve.http.door import derived_id
 from holdfast.serve.http.endpoint import (
@@ -22,6 +26,7 @@ from holdfast.serve.http.endpoint import (
     Endpoints,
     JsonReply,
     NoParameters,
+    Parameters,
     RequestBody,
     StreamEvent,
     StreamReply,
@@ -30,7 +35,8 @@ from holdfast.serve.http.endpoint import (
     checked_wait,
 )
 from holdfast.serve.http.endpoints.agents import opened
-from holdfast.serve.http.limits import VALUE_BODY_BYTES
+from holdfast.serve.http.filters import checked_limit
+from holdfast.serve.http.limits import PAGE_ROWS, VALUE_BODY_BYTES
 from holdfast.serve.http.paths import session_path
 
 endpoints = Endpoints()
@@ -62,6 +68,38 @@ class TurnReport(msgspec.Struct, frozen=True, omit_defaults=True):
     events_url: str
     replayed: bool = False
     result: TurnResult | None = None
+
+
+class TurnsParameters(Parameters, frozen=True, kw_only=True):
+    """Which turns to list: the last ones, or those before another."""
+
+    before: int | None = None
+    """The position of a turn; those before it are listed."""
+    limit: int = PAGE_ROWS
+
+
+class TurnRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A turn in a list: when it was, how it ended, and what it used."""
+
+    turn: str
+    position: int
+    """Of its input."""
+    at: int
+    ended_at: int | None
+    outcome: str | None
+    """How it ended: `message`, `value`, `tool_value`, `command`, `frame_switch`, or why it was stopped; None if it has
+    not."""
+    text: str
+    """The beginning of its input, or the name of the command."""
+    tool_calls: int
+    usage: TokenUsage
+
+
+class TurnsPage(msgspec.Struct, frozen=True):
+    """Turns, the latest first, and before which position the next page begins."""
+
+    data: list[TurnRow]
+    next: int | None
 
 
 class CommandBody(RequestBody, frozen=True, kw_only=True):
@@ -112,6 +150,17 @@ async def run_command(call: ApiCall[NoParameters, CommandBody]) -> JsonReply | S
     return await _begun(call, session, builder, call.body.id, call.body.wait_s)
 
 
+@endpoints.add("GET", "/sessions/{session_id}/turns", "sessions:read", query=TurnsParameters, reply=TurnsPage)
+async def list_turns(call: ApiCall[TurnsParameters, None]) -> JsonReply:
+    """List the turns of an agent's session with what each has used, the latest first."""
+    session, before = await opened(call), call.query.before
+    limit = checked_limit(call.query.limit)
+    found = (await session.conversation(fresh=True)).turns.backwards()
+    wanted = [*islice((each for each in found if before is None or each.position < before), limit + 1)]
+    rows = [_row(each) for each in wanted[:limit]]
+    return JsonReply(TurnsPage(rows, rows[-1].position if len(wanted) > limit else None))
+
+
 @endpoints.add("GET", "/sessions/{session_id}/turns/{turn}", "sessions:read", query=WaitParameters, reply=TurnReport)
 async def show_turn(call: ApiCall[WaitParameters, None]) -> JsonReply:
     """Show a turn, and its result once it is over."""
@@ -155,6 +204,21 @@ async def _report(session: AgentSession, turn_id: str, cursor: str, wait_s: floa
     events_url = f"{session_path(session.session_id)}/events?after={cursor}"
     status = "running" if result is None else "done"
     return TurnReport(session.session_id, turn_id, status, cursor, events_url, False, result)
+
+
+def _row(turn: TurnState) -> TurnRow:
+    ended = turn.ended
+    text = turn.command.name if turn.command is not None else plain_text(turn.content) or ""
+    return TurnRow(
+        turn=turn.id,
+        position=turn.position,
+        at=turn.at,
+        ended_at=None if ended is None else turn.ended_at,
+        outcome=None if ended is None else outcome_word(ended),
+        text=text[:PROMPT_PREVIEW_CHARS],
+        tool_calls=len(turn.calls),
+        usage=report_of([turn]).total,
+    )
 
 
 async def _followed(session: AgentSession, turn_id: str, cursor: str | None) -> AsyncIterator[StreamEvent]:

@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from holdfast.serve.http.door import derived_id
 from holdfast.serve.http.endpoint import ApiCall, Endpoints, JsonReply, NoParameters, RequestBody
 from holdfast.serve.http.problems import ApiError
 from holdfast.serve.webhooks.address import checked_url
@@ -53,7 +54,8 @@ async def create_webhook(call: ApiCall[NoParameters, WebhookBody]) -> JsonReply:
     body = call.body
     url = checked_url(body.url, allow_private=call.door.allows_private_webhooks)
     fields = {"include": body.include, "id_prefix": body.id_prefix, "program": body.program}
-    webhook = await call.door.webhooks.add(url, checked_types(body.types), **fields)
+    key = derived_id("wh-", call.principal, "webhook", call.headers.get("idempotency-key"))
+    webhook = await call.door.webhooks.add(url, checked_types(body.types), id=key, **fields)
     return JsonReply({**webhook.to_json(), "secret": webhook.secret})
 
 
@@ -80,7 +82,9 @@ async def remove_webhook(call: ApiCall[NoParameters, None]) -> JsonReply:
 @endpoints.add("POST", "/webhooks/{webhook_id}/secret", "admin", reply=dict[str, Any])
 async def renew_secret(call: ApiCall[NoParameters, None]) -> JsonReply:
     """Give a webhook a new secret. For a day, what it is told is signed with the old one, too."""
-    webhook = await call.door.webhooks.renew_secret(call.path["webhook_id"])
+    webhook_id = call.path["webhook_id"]
+    key = derived_id("", call.principal, f"secret {webhook_id}", call.headers.get("idempotency-key"))
+    webhook = await call.door.webhooks.renew_secret(webhook_id, key or "")
     return JsonReply({**webhook.to_json(), "secret": webhook.secret})
 
 
@@ -90,8 +94,10 @@ async def try_webhook(call: ApiCall[NoParameters, None]) -> JsonReply:
     door, now = call.door, call.door.holdfast.now()
     webhook = await door.webhooks.get(call.path["webhook_id"])
     body = msgspec.json.encode({"type": "ping", "timestamp": now, "data": {}}).decode()
-    ping = Delivery(id=f"ping-{secrets.token_hex(8)}", type="ping", session_id="", body=body, at=now)
-    tried = await door.webhook_sender.send(webhook, ping)
+    key = derived_id("ping-", call.principal, f"ping {webhook.id}", call.headers.get("idempotency-key"))
+    ping = Delivery(id=key or f"ping-{secrets.token_hex(8)}", type="ping", session_id="", body=body, at=now)
+    before = [each for each in await door.webhooks.deliveries(webhook.id) if each.id == ping.id]
+    tried = before[0] if before else await door.webhook_sender.send(webhook, ping)
     return JsonReply(PingReport(tried.done, tried.status, tried.why))
 
 
@@ -107,8 +113,11 @@ async def deliver_again(call: ApiCall[NoParameters, None]) -> JsonReply:
     """Make a delivery once more, now."""
     door = call.door
     webhook = await door.webhooks.get(call.path["webhook_id"])
-    for each in await door.webhooks.deliveries(webhook.id):
-        if each.id == call.path["delivery_id"]:
-            tried = await door.webhook_sender.send(webhook, each)
+    for delivery in await door.webhooks.deliveries(webhook.id):
+        if delivery.id == call.path["delivery_id"]:
+            key = derived_id("", call.principal, f"again {delivery.id}", call.headers.get("idempotency-key"))
+            tried = delivery
+            if key is None or key != delivery.asked_by:
+                tried = await door.webhook_sender.send(webhook, msgspec.structs.replace(delivery, asked_by=key or ""))
             return JsonReply(PingReport(tried.done, tried.status, tried.why))
     raise ApiError(404, "unknown_delivery", f"webhook '{webhook.id}' has no delivery '{call.path['delivery_id']}'")

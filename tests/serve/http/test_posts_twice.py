@@ -140,6 +140,12 @@ async def _resume(api: ApiServer, receiver: Receiver) -> Post:
     return Post("/sessions/s-1/resume", writes=False)  # it is here already
 
 
+@post("/sessions/{session_id}/repair")
+async def _repair(api: ApiServer, receiver: Receiver) -> Post:
+    await _session(api)
+    return Post("/sessions/s-1/repair", writes=False)  # its summary is as it should be
+
+
 @post("/sessions/{session_id}/forks")
 async def _fork(api: ApiServer, receiver: Receiver) -> Post:
     await _session(api)
@@ -243,6 +249,12 @@ async def _drain(api: ApiServer, receiver: Receiver) -> Post:
     return Post("/sessions/chat/drain", {"limit": 1, "wait_s": 30})
 
 
+@post("/sessions/{session_id}/tools/refresh")
+async def _refresh(api: ApiServer, receiver: Receiver) -> Post:
+    await _chat(api)
+    return Post("/sessions/chat/tools/refresh", writes=False)
+
+
 # --- what only looks ----------------------------------------------------------------------------------
 
 
@@ -254,6 +266,12 @@ async def _dry_run(api: ApiServer, receiver: Receiver) -> Post:
 @post("/check")
 async def _check(api: ApiServer, receiver: Receiver) -> Post:
     return Post("/check", {"code": "async def main(ctx):\n    return 1\n"}, writes=False)
+
+
+@post("/maintenance/clean")
+async def _clean(api: ApiServer, receiver: Receiver) -> Post:
+    await _session(api)
+    return Post("/maintenance/clean", writes=False)  # by default, sessions are kept for ever
 
 
 # --- who may do what, and who is told -----------------------------------------------------------------

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import sqlite3
+from pathlib import Path
 
 from tests.serve.http.api_server import ApiServer
 from tests.serve.http.programs import two_questions
@@ -199,3 +202,22 @@ async def test_an_export_of_the_api_can_be_imported(api: ApiServer) -> None:
     reply = await api.get("/sessions/s-1/export")
     session_id, entries, _ = parse_export(reply.content.splitlines(keepends=True))
     assert (session_id, [entry.position for entry in entries]) == ("s-1", [1, 2])
+
+
+async def test_a_summary_that_cannot_be_read_is_made_anew(api: ApiServer, tmp_path: Path) -> None:
+    await api.post("/sessions", {"program": two_questions.name, "llm": "host", "id": "s-1"})
+    with contextlib.closing(sqlite3.connect(tmp_path / "served.db")) as other, other:
+        other.execute("UPDATE sessions SET state = 'nonsense' WHERE id = 's-1'")
+    assert (await api.get("/sessions")).json()["damaged"] == ["s-1"]
+    row = (await api.post("/sessions/s-1/repair")).json()
+    assert (row["session_id"], row["summary"]["state"]) == ("s-1", "paused")
+    listed = (await api.get("/sessions")).json()
+    assert ([each["session_id"] for each in listed["data"]], listed["damaged"]) == (["s-1"], [])
+
+
+async def test_messages_that_nobody_has_taken_are_listed_for_administrators(api: ApiServer) -> None:
+    await api.post("/sessions", {"program": two_questions.name, "llm": "host", "id": "s-1"})
+    assert (await api.get("/sessions/s-1/mailbox")).json() == {"data": []}
+    token, _ = await api.door.tokens.create("ann", ["sessions:read"])
+    async with api.as_holder_of(token) as ann:
+        assert (await ann.get("/sessions/s-1/mailbox")).status_code == 403

@@ -18,6 +18,8 @@ class FilterParameters(Parameters, frozen=True, kw_only=True):
     state: list[State] = msgspec.field(default_factory=list)
     program: str | None = None
     parent: str | None = None
+    children: bool = False
+    """Only sessions that have a parent."""
     forked_from: str | None = None
     service: list[str] = msgspec.field(default_factory=list)
     id_prefix: str | None = None
@@ -42,6 +44,7 @@ class FilterParameters(Parameters, frozen=True, kw_only=True):
             states=self.state,
             program=self.program,
             parent=self.parent,
+            children=self.children,
             forked_from=self.forked_from,
             services=self.service,
             id_prefix=prefix or None,

@@ -28,8 +28,8 @@ class Spending(dict[CostKey, tuple[int, int, float]]):
         self[key] = before[0] + sessions, before[1] + tokens, before[2] + cost
 
     def rows(self) -> list[tuple[CostKey, tuple[int, int, float]]]:
-        """All of it, by key, without what is empty."""
-        return [(key, spent) for key, spent in sorted(self.items()) if any(spent)]
+        """All of it, by key, without what is empty but for what rounding has left."""
+        return [(key, spent) for key, spent in sorted(self.items()) if spent[0] or spent[1] or spent[2] > 1e-9]
 
 
 def is_between(day: str, first: str | None, last: str | None) -> bool:

@@ -124,12 +124,12 @@ def settled_items(row: SessionRow, conversation: Conversation, inbox: Inbox, sin
             known = inbox.accepted.get(item_id)
             if known is not None and known.turn == turn.id:  # what was not shown to the model waits again
                 assert turn.ended is not None
-                data = {"status": "done", "turn": turn.id, "outcome": outcome_word(turn.ended)}
-                tell(item_id, turn.ended_at, data, {"result": msgspec.to_builtins(turn.ended)})
+                done = {"status": "done", "turn": turn.id, "outcome": outcome_word(turn.ended)}
+                tell(item_id, turn.ended_at, done, {"result": msgspec.to_builtins(turn.ended)})
     for item_id, known in inbox.accepted.items():
         if known.cancelled is not None and known.cancelled.at >= since:
-            data = {"status": "cancelled", "by": known.cancelled.by}
-            tell(item_id, known.cancelled.at, data, {"reason": known.cancelled.reason})
+            withdrawn = {"status": "cancelled", "by": known.cancelled.by}
+            tell(item_id, known.cancelled.at, withdrawn, {"reason": known.cancelled.reason})
     return found
 
 

@@ -167,8 +167,19 @@ async def change_policy(call: ApiCall[NoParameters, Spec]) -> JsonReply:
 @endpoints.add("GET", "/sessions/{session_id}/tools", "sessions:read", reply=list[ToolReport])
 async def list_tools(call: ApiCall[NoParameters, None]) -> JsonReply:
     """List the tools that the model of an agent's session has now."""
-    catalog = await (await opened(call)).catalog()
-    return JsonReply([ToolReport(each.name, each.description) for each in catalog.summaries])
+    return JsonReply(await _tools(await opened(call)))
+
+
+@endpoints.add("POST", "/sessions/{session_id}/tools/refresh", "agents:run", reply=list[ToolReport])
+async def refresh_tools(call: ApiCall[NoParameters, None]) -> JsonReply:
+    """Ask all that bring tools to an agent's session which they have now, and list them."""
+    session = await opened(call)
+    await session.refresh_catalog()
+    return JsonReply(await _tools(session))
+
+
+async def _tools(session: AgentSession) -> list[ToolReport]:
+    return [ToolReport(each.name, each.description) for each in (await session.catalog()).summaries]
 
 
 async def opened(call: ApiCall[Any, Any]) -> AgentSession:

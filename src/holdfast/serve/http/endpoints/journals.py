@@ -8,6 +8,7 @@ from typing import Any, Literal
 import msgspec
 
 from holdfast.core.records import Entry, type_of
+from holdfast.core.values import Json
 from holdfast.serve.http.endpoint import (
     ApiCall,
     BytesReply,
@@ -15,6 +16,7 @@ from holdfast.serve.http.endpoint import (
     JsonReply,
     NoParameters,
     Parameters,
+    as_json,
     checked_wait,
 )
 from holdfast.serve.http.filters import checked_limit
@@ -47,6 +49,12 @@ class JournalPage(msgspec.Struct, frozen=True):
     """Of the last entry that there is."""
     ended: bool = False
     """Whether the session has ended, and nothing comes after this page."""
+
+
+class MailboxReport(msgspec.Struct, frozen=True):
+    """Messages that wait for the owner of a session."""
+
+    data: list[Json]
 
 
 class DivergenceReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -93,6 +101,15 @@ async def list_entries(call: ApiCall[JournalParameters, None]) -> JsonReply:
     wanted = [each for each in entries if not query.type or type_of(each.record) in query.type]
     ended = row.summary.state.is_terminal and last >= position
     return JsonReply(JournalPage(wanted, last if last < position else None, position, ended))
+
+
+@endpoints.add("GET", "/sessions/{session_id}/mailbox", "admin", reply=MailboxReport)
+async def list_mailbox(call: ApiCall[NoParameters, None]) -> JsonReply:
+    """List the messages to a session that no process has taken yet, in the order in which they were sent."""
+    session_id = call.session_id
+    await call.door.store.session(session_id)
+    items = await call.door.store.mailbox(session_id)
+    return JsonReply(MailboxReport([as_json(each) for each in items]))
 
 
 @endpoints.add("GET", "/sessions/{session_id}/replay", "sessions:write", reply=ReplayReport)

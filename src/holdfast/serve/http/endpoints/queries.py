@@ -235,11 +235,15 @@ async def list_answered(call: ApiCall[DecidedParameters, None]) -> JsonReply:
     found: list[DecidedReport] = []
     for session_id, entries in (await store.last_entries(list(rows), DECIDED_ENTRIES)).items():
         asked: dict[str, str] = {}
+        within: set[str] = set()  # children and timers, which answer by themselves
         for entry in entries:
             record = entry.record
             if isinstance(record, PausedRecord):
-                asked |= {query.id: query.text for query in record.queries if query.is_question}
+                asked |= {query.id: query.text for query in record.queries}
+                within |= {query.id for query in record.queries if not query.is_question}
             elif isinstance(record, AnsweredRecord) and record.by not in (None, "clock", "parent"):
+                if record.query_id in within:
+                    continue
                 text = asked.get(record.query_id, "")[:PROMPT_PREVIEW_CHARS]
                 shown, title = answer_shown(record.answer), rows[session_id].summary.title
                 found.append(DecidedReport(session_id, title, record.query_id, record.by or "", entry.at, shown, text))

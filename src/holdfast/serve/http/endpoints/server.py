@@ -43,6 +43,13 @@ class ServerReport(msgspec.Struct, frozen=True):
     """What this server has beside the API: some of `console`, `webhooks`, `work`, `demo`."""
 
 
+class CleanReport(msgspec.Struct, frozen=True):
+    """What was ended, and what was deleted, by id."""
+
+    expired: list[str]
+    deleted: list[str]
+
+
 class ServerSettings(msgspec.Struct, frozen=True):
     """How a server is set up."""
 
@@ -107,6 +114,12 @@ async def examine_store(call: ApiCall[NoParameters, None]) -> JsonReply:
     holdfast = call.door.holdfast
     page = await holdfast.sessions(limit=MAX_PAGE_ROWS)
     return JsonReply(DoctorReport(holdfast.troubles(), page.damaged, len(await holdfast.processes())))
+
+
+@endpoints.add("POST", "/maintenance/clean", "admin", reply=CleanReport)
+async def clean_store(call: ApiCall[NoParameters, None]) -> JsonReply:
+    """End what was idle for too long, and delete what was kept for long enough, now, as this server is set up."""
+    return JsonReply(CleanReport(*await call.door.holdfast.clean()))
 
 
 @endpoints.add("GET", "/healthz", "none", reply=dict[str, Any])

@@ -10,6 +10,7 @@ from holdfast.core.errors import InvalidValueError
 from holdfast.core.events import Event
 from holdfast.core.fork_points import ForkPoint
 from holdfast.core.needs import HOST
+from holdfast.core.summary import summarize
 from holdfast.core.values import Json
 from holdfast.engine.errors import ResultTimeoutError
 from holdfast.programs.kinds import get_language
@@ -31,6 +32,7 @@ from holdfast.serve.http.limits import PAGE_ROWS, VALUE_BODY_BYTES
 from holdfast.serve.http.paths import session_path
 from holdfast.serve.http.problems import ApiError
 from holdfast.store.contract import SessionRow
+from holdfast.store.errors import CorruptSessionError
 
 endpoints = Endpoints()
 
@@ -208,6 +210,17 @@ async def cancel_session(call: ApiCall[NoParameters, CancelBody]) -> JsonReply:
 async def resume_session(call: ApiCall[WaitParameters, None]) -> JsonReply:
     """Continue a session here, if what its process has left can be taken over."""
     return _event(await call.door.holdfast.resume(call.session_id, wait=checked_wait(call.query.wait_s)))
+
+
+@endpoints.add("POST", "/sessions/{session_id}/repair", "admin", reply=SessionRow)
+async def repair_session(call: ApiCall[NoParameters, None]) -> JsonReply:
+    """Make the summary of a session anew from its journal, if it cannot be read, and show its row."""
+    store, session_id = call.door.store, call.session_id
+    try:
+        return JsonReply(await store.session(session_id))
+    except CorruptSessionError:
+        await store.repair(session_id, summarize(await store.load(session_id)))
+    return JsonReply(await store.session(session_id))
 
 
 @endpoints.add("DELETE", "/sessions/{session_id}", "sessions:write", status=204)

@@ -1,4 +1,4 @@
-"""A browser for each module, and tabs that fail their test if anything goes wrong in them."""
+"""One browser for all tests, and tabs that fail their test if anything goes wrong in them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ OpenTab: TypeAlias = Callable[..., Awaitable[Page]]
 """Opens an address in a tab of its own: `await tab(url, theme="dark")`."""
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def browser() -> AsyncIterator[Browser]:
     if CHROMIUM is None:
         if os.environ.get("HOLDFAST_BROWSER"):
@@ -38,7 +38,7 @@ async def browser() -> AsyncIterator[Browser]:
         await browser.close()
 
 
-@pytest_asyncio.fixture(loop_scope="module")
+@pytest_asyncio.fixture(loop_scope="session")
 async def tab(browser: Browser) -> AsyncIterator[OpenTab]:
     """Tabs of one person, who is signed in. An error in a tab, and a request to another host, fail the test."""
     contexts: list[Any] = []

@@ -28,11 +28,12 @@ PAGES = {
     "sessions": "/sessions",
     "chat": "/chat",
     "strategies": "/strategies",
-    "strategy": "/strategies/debate",
+    "strategy": "/strategies/panel",
     "workers": "/workers",
     "costs": "/costs",
     "settings": "/settings",
     "tokens": "/settings?tab=tokens",
+    "webhooks": "/settings?tab=webhooks",
     "server": "/settings?tab=server",
 }
 TABS = ("conversation", "journal", "queue", "tree", "usage", "policy", "raw")
@@ -99,7 +100,7 @@ async def main(folder: Path, everything: bool) -> None:
         origin = address.partition("#")[0].rstrip("/")
         await page.get_by_role("button", name=re.compile("Approve")).first.wait_for(timeout=60_000)
         await page.wait_for_timeout(1_500)
-        await page.wait_for_function("document.querySelector('.gone') === null")
+        await page.locator(".gone").first.wait_for(state="detached")
         await page.screenshot(path=folder / "console-inbox.png")
         waiting = await page.evaluate("document.querySelector('.detail .session')?.pathname ?? ''")
         token = await page.evaluate("sessionStorage.getItem('holdfast.token')")

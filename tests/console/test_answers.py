@@ -15,10 +15,10 @@ from holdfast.testing.patience import until
 from tests.console.conftest import OpenTab
 from tests.console.world import Site, begin_chat, interview, served, triage
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def site(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Site]:
     async with served(Path(tmp_path_factory.mktemp("console")) / "answers.db") as site:
         yield site
@@ -63,10 +63,13 @@ async def test_a_call_is_approved_with_one_key_in_the_inbox(site: Site, tab: Ope
 
 async def test_a_call_is_approved_with_other_arguments(site: Site, tab: OpenTab) -> None:
     await a_deploy(site, "edits")
-    page = await tab(f"{site.url}/s/edits")
-    await page.get_by_role("button", name="Approve with edits").click()
+    page = await tab(f"{site.url}/inbox")
+    await expect(page.get_by_role("heading", name="Run deploy?")).to_be_visible()
+    await page.keyboard.press("e")
     await page.get_by_label("Arguments to run it with").fill('{"service": "shop", "version": "2.14.1"}')
     await page.get_by_role("button", name="Approve with these").click()
+    await until(lambda: _over(site, "edits"))
+    await page.goto(f"{site.url}/s/edits")
     await expect(page.get_by_text("It runs.")).to_be_visible()
     await page.get_by_text("deploy", exact=True).first.click()
     await expect(page.get_by_text("shop 2.14.1 runs")).to_be_attached()
@@ -77,6 +80,7 @@ async def test_a_call_is_denied_with_a_reason(site: Site, tab: OpenTab) -> None:
     page = await tab(f"{site.url}/inbox")
     await expect(page.get_by_role("heading", name="Run deploy?")).to_be_visible()
     await page.keyboard.press("d")
+    await expect(page.get_by_label("Reason")).to_be_focused()
     await page.keyboard.type("not on a Friday")
     await page.keyboard.press("Enter")
     await until(lambda: _over(site, "denied"))
@@ -140,7 +144,10 @@ async def test_choices_and_free_answers_are_given_and_several_calls_approved_at_
     await page.get_by_role("button", name="File it with the data team?").click()
     await page.get_by_role("button", name="yes", exact=True).click()
     await page.get_by_role("button", name="What was the hardest part?").click()
-    await page.get_by_label("Answer").fill("The acronyms.")
+    await expect(page.get_by_role("heading", name="What was the hardest part?")).to_be_visible()
+    await page.keyboard.press("i")
+    await expect(page.get_by_label("Answer")).to_be_focused()
+    await page.keyboard.type("The acronyms.")
     await page.keyboard.press("Control+Enter")
     assert await holdfast.result("choices", timeout=30) == "yes"
     assert await holdfast.result("free", timeout=30) == "The acronyms."
@@ -148,8 +155,10 @@ async def test_choices_and_free_answers_are_given_and_several_calls_approved_at_
         await a_deploy(site, name)
     await expect(page.get_by_role("button", name="Run deploy?")).to_have_count(2)
     await page.get_by_role("button", name="Run deploy?").first.click()
-    for key in ("x", "j", "x"):
-        await page.keyboard.press(key)
+    await page.keyboard.press("x")
+    await expect(page.get_by_text("1 question selected")).to_be_visible()
+    await page.keyboard.press("j")
+    await page.keyboard.press("x")
     await expect(page.get_by_text("2 questions selected")).to_be_visible()
     await page.keyboard.press("Shift+A")
     for name in ("bulk-1", "bulk-2"):

@@ -11,7 +11,7 @@ from playwright.async_api import expect
 from tests.console.conftest import OpenTab
 from tests.console.world import ATTACKS, begin_chat, hostile, served
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 ACTIVE = (
     "script:not([src]), img:not([src^='data:']), iframe, object, embed, form[action], main style, main link, math, "

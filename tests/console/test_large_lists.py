@@ -13,7 +13,7 @@ from playwright.async_api import expect
 from tests.console.conftest import OpenTab
 from tests.console.world import served
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 WATCH_TASKS = """
 window.longest = 0;
@@ -36,12 +36,12 @@ async def scrolled(tmp_path: Path, tab: OpenTab, count: int) -> dict[str, Any]:
         first_ms = await page.evaluate("performance.now()") - began
         await page.evaluate(WATCH_TASKS)
         grid = page.get_by_role("grid", name="Sessions")
-        for _ in range(30):
+        drawn = page.locator(".row-line .title")
+        for _ in range(15):
             await grid.evaluate("each => each.scrollBy(0, 4000)")
-            await page.wait_for_timeout(50)
+            await expect(drawn.nth(10)).to_be_attached()  # what was scrolled to is read, and drawn
         held = await page.locator(".row-line").count()
         last = await grid.evaluate("each => Math.round(each.scrollTop / 46)")
-        await page.wait_for_function("document.querySelectorAll('.row-line .title').length > 10")
         await grid.evaluate("each => each.scrollTo(0, 0)")
         await page.wait_for_selector("#session-0 .title")
         return {"first_ms": first_ms, "held": held, "last": last, "longest": await page.evaluate("window.longest")}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import sqlite3
 import zlib
 from collections.abc import AsyncIterator
 from importlib.resources import files
@@ -9,13 +11,14 @@ from pathlib import Path
 
 import pytest
 import pytest_asyncio
-from playwright.async_api import expect
+from playwright.async_api import Page, expect
 
 from holdfast.serve.console.files import console_files
+from holdfast.serve.http.links import QuestionLink
 from tests.console.conftest import OpenTab
-from tests.console.world import TOKEN, Site, fill, interview, served
+from tests.console.world import TOKEN, Site, fill, interview, served, triage
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 PAGES = {
     "/inbox": "File it with the data team?",
@@ -27,7 +30,8 @@ PAGES = {
     "/s/deploy?tab=journal#p=4": "Fork before",
     "/s/deploy?tab=queue": "Nothing waits",
     "/s/parent?tab=tree": "interview",
-    "/s/notes?tab=usage": "By model",
+    "/s/notes?tab=usage": "By turn",
+    "/s/cells?tab=cells": "Cell 1",
     "/s/deploy?tab=policy": "Rules of",
     "/s/summary?tab=raw": "The record that started it",
     "/s/summary": "Sum up these tickets",
@@ -42,7 +46,9 @@ PAGES = {
     "/workers": "Processes",
     "/costs": "Most expensive sessions",
     "/settings": "Single-letter keys",
+    "/costs?by=model": "m-1",
     "/settings?tab=tokens": "New token",
+    "/settings?tab=webhooks": "New webhook",
     "/settings?tab=server": "Doctor",
 }
 """The pages, and some words that are there once they are drawn."""
@@ -50,7 +56,7 @@ PAGES = {
 AXE = (files("axe_playwright_python") / "axe.min.js").read_text()
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def site(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Site]:
     async with served(Path(tmp_path_factory.mktemp("console")) / "world.db") as site:
         await fill(site)
@@ -60,15 +66,93 @@ async def site(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Site]:
 @pytest.mark.parametrize("theme", ["light", "dark"])
 async def test_every_page_can_be_used_by_everybody(site: Site, tab: OpenTab, theme: str) -> None:
     page = await tab(f"{site.url}/inbox", theme=theme)
-    faults: list[str] = []
+    found: list[str] = []
     for path, words in PAGES.items():
         await page.goto(site.url + path)
         await expect(page.get_by_text(words).first, f"{path} shows '{words}'").to_be_attached()
-        await page.evaluate(AXE)  # a script element would be refused by the page's own policy
-        found = await page.evaluate("axe.run({resultTypes: ['violations']})")
-        for violation in found["violations"]:
-            faults += [f"{path}: {violation['id']}: {node['html'][:160]}" for node in violation["nodes"][:3]]
-    assert faults == []
+        found += await faults(page, path)
+    assert found == []
+
+
+async def faults(page: Page, name: str) -> list[str]:
+    """What keeps somebody from using a page as it is now."""
+    await page.evaluate(AXE)  # a script element would be refused by the page's own policy
+    found = await page.evaluate("axe.run({resultTypes: ['violations']})")
+    return [
+        f"{name}: {violation['id']}: {node['html'][:160]}"
+        for violation in found["violations"]
+        for node in violation["nodes"][:3]
+    ]
+
+
+DIALOGS = {
+    "Keys": ("/inbox", "File it with", "Keys"),
+    "Cancel this session?": ("/s/deploy", "It cannot be undone", "Cancel…"),
+    "Fork": ("/s/deploy", "It cannot be undone", "Fork…"),
+    "Compare with…": ("/s/deploy", "It cannot be undone", "Compare…"),
+    "New item": ("/s/deploy?tab=queue", "Nothing waits", "New item"),
+    "Filter": ("/sessions", "Ship the shop", "Filter"),
+    "Find": ("/sessions", "Ship the shop", "Find"),
+    "New token": ("/settings?tab=tokens", "New token", "New token…"),
+    "New webhook": ("/settings?tab=webhooks", "New webhook", "New webhook…"),
+}
+"""Dialogs, each with the page that opens it, words of that page, and its button."""
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+async def test_every_dialog_can_be_used_by_everybody(site: Site, tab: OpenTab, theme: str) -> None:
+    page = await tab(f"{site.url}/inbox", theme=theme)
+    found: list[str] = []
+    for title, (path, words, button) in DIALOGS.items():
+        await page.goto(site.url + path)
+        await expect(page.get_by_text(words).first).to_be_attached()
+        await page.get_by_role("button", name=button).first.click()
+        await expect(page.get_by_role("dialog", name=title)).to_be_visible()
+        found += await faults(page, title)
+    await page.goto(f"{site.url}/s/deploy")
+    for title, item in {"Title and labels": "Title and labels…", "Delete this session?": "Delete…"}.items():
+        await page.get_by_label("More actions").click()
+        await page.get_by_role("button", name=item).click()
+        await expect(page.get_by_role("dialog", name=title)).to_be_visible()
+        found += await faults(page, title)
+        await page.keyboard.press("Escape")
+        await expect(page.get_by_role("dialog", name=title)).to_be_hidden()
+        await page.get_by_label("More actions").click()
+    for panel in ("Deny…", "Approve with edits…", "Always…"):
+        await page.get_by_role("button", name=panel).click()
+        found += await faults(page, panel)
+    assert found == []
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+async def test_pages_for_people_without_a_token_can_be_used_by_everybody(site: Site, tab: OpenTab, theme: str) -> None:
+    links = site.app.api.door.links
+    expires_at = site.runtime.mount.holdfast.now() + 60_000
+    signed = await links.sign(QuestionLink("triage", "q-0", expires_at))
+    page = await tab(f"{site.url}/a/{signed}", theme=theme, signed_in=False)
+    await expect(page.get_by_role("heading", name="File it with the data team?")).to_be_visible()
+    found = await faults(page, "approval link")
+    await page.goto(f"{site.url}/a/nonsense")
+    await expect(page.get_by_text("This link is not valid")).to_be_visible()
+    found += await faults(page, "invalid link")
+    await page.goto(f"{site.url}/inbox")
+    await expect(page.get_by_label("Token")).to_be_visible()
+    found += await faults(page, "sign-in")
+    assert found == []
+
+
+async def test_no_page_is_wider_than_a_telephone(site: Site, tab: OpenTab) -> None:
+    page = await tab(f"{site.url}/inbox")
+    await page.set_viewport_size({"width": 390, "height": 800})
+    wide: list[str] = []
+    for path, words in PAGES.items():
+        await page.goto(site.url + path)
+        await expect(page.get_by_text(words).first).to_be_attached()
+        width = await page.evaluate(
+            "Math.max(document.documentElement.scrollWidth, document.querySelector('main').scrollWidth)"
+        )
+        wide += [f"{path}: {width}"] if width > 390 else []
+    assert wide == []
 
 
 async def test_the_sign_in_page_takes_a_token_and_keeps_it_out_of_the_address(site: Site, tab: OpenTab) -> None:
@@ -136,3 +220,34 @@ async def test_a_server_that_is_away_is_said_to_be_away_until_it_is_back(site: S
     await expect(page.get_by_text("The server cannot be reached")).to_be_visible()
     await page.context.set_offline(False)  # the page notices by itself
     await expect(page.get_by_role("link", name="Ship the shop")).to_be_visible()
+
+
+async def test_a_session_whose_code_has_changed_is_shown_with_both_sides(
+    site: Site, tab: OpenTab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = await tab(f"{site.url}/s/interview")
+    await page.get_by_label("More actions").click()
+    await page.get_by_role("button", name="Check the replay").click()
+    await expect(page.get_by_text("It replays as recorded")).to_be_visible()
+    monkeypatch.setattr(interview, "function", triage.function)
+    await page.get_by_role("button", name="Check the replay").click()
+    dialog = page.get_by_role("dialog", name="The replay differs")
+    await expect(dialog.get_by_role("region", name="Recorded")).to_contain_text("What was the hardest part?")
+    await expect(dialog.get_by_role("region", name="Now")).to_contain_text("File it with the data team?")
+    assert await faults(page, "divergence") == []
+    await dialog.get_by_role("link", name="record 2").click()
+    await expect(page.get_by_role("region", name="Details of record 2")).to_be_visible()
+    await expect(dialog).to_be_hidden()
+
+
+async def test_a_session_that_cannot_be_read_is_repaired_from_the_list(site: Site, tab: OpenTab) -> None:
+    await site.runtime.mount.holdfast.start(interview, id="hurt")
+    path = site.runtime.mount.store.url.removeprefix("sqlite:///")
+    with contextlib.closing(sqlite3.connect(path)) as other, other:
+        other.execute("UPDATE sessions SET state = 'nonsense' WHERE id = 'hurt'")
+    page = await tab(f"{site.url}/sessions?q=hurt")
+    await expect(page.get_by_role("alert")).to_contain_text("1 session cannot be read")
+    await page.get_by_role("button", name="Repair").click()
+    await expect(page.get_by_text("Repaired 1 session.")).to_be_visible()
+    await expect(page.get_by_role("link", name="hurt")).to_be_visible()
+    await expect(page.get_by_role("alert")).to_have_count(0)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ from holdfast.testing.patience import until
 from tests.console.conftest import OpenTab
 from tests.console.world import TALK, Site, begin_chat, served
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 
 class CutStreams:
@@ -98,19 +97,13 @@ async def test_a_reply_is_drawn_while_it_is_said_and_a_turn_can_be_stopped(tmp_p
         await begin_chat(site, "chat", "hello")
         page = await tab(f"{site.url}/chat/chat")
         await expect(page.get_by_text("You said: hello")).to_be_visible()
-        await page.get_by_label("Message").fill("talk slowly")
-        await asyncio.gather(
-            expect(page.get_by_label("Reply being written")).to_be_visible(), page.keyboard.press("Control+Enter")
-        )
-        await expect(page.get_by_text("".join(TALK).strip())).to_be_visible()
-        await expect(page.get_by_label("Reply being written")).to_be_hidden()
-        await expect(page.get_by_role("button", name="Send")).to_be_visible()
-        await page.get_by_label("Message").fill("Ship it")
+        await page.get_by_label("Message").fill("talk for ever")
         await page.keyboard.press("Control+Enter")
-        await expect(page.get_by_role("heading", name="Run deploy?")).to_be_visible()
+        await expect(page.get_by_label("Reply being written")).to_contain_text("word3 word4")
         await page.get_by_role("button", name="Stop").click()
         await page.get_by_role("button", name="Stop the turn").click()
         await expect(page.get_by_text("The turn was stopped: cancelled")).to_be_visible()
+        await expect(page.get_by_label("Reply being written")).to_be_hidden()
         assert await _names(page) == [name for name, _ in await transcript(site, "chat")]
 
 

@@ -31,6 +31,7 @@ NAMES = {
     "CostsReport": "CostsReport",
     "Counts": "CountsReport",
     "Divergence": "DivergenceReport",
+    "DoctorReport": "DoctorReport",
     "Draft": "Draft",
     "EvaluationArm": "EvaluationArm",
     "EvaluationCase": "EvaluationCase",

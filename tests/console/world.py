@@ -14,7 +14,10 @@ import uvicorn
 from holdfast import Approve, Context, Rule, Runtime, strategy, tool
 from holdfast.agent.providers.provider import ModelRequest
 from holdfast.core.queries import Usage
-from holdfast.serve.http.site import web_app
+from holdfast.serve.http.app import ApiApp
+from holdfast.serve.http.door import Door
+from holdfast.serve.http.endpoints import ENDPOINTS
+from holdfast.serve.http.web_app import WebApp
 from holdfast.testing.patience import until
 from holdfast.testing.provider import ScriptedProvider, ScriptStep, reasoning, reply, stream, tool_call
 
@@ -96,6 +99,9 @@ def model(request: ModelRequest) -> ScriptStep:
     asked = next(each.text for each in reversed(request.messages) if each.role == "user")
     results = [each for each in request.messages if each.role == "tool"]
     usage = Usage(prompt_tokens=1200, completion_tokens=80, cost=0.004)
+    if any(each.text.startswith("Compute") for each in request.messages if each.role == "user"):
+        is_done = any(each.role == "assistant" for each in request.messages)
+        return reply("It is 6." if is_done else "```python\ntotal = sum([1, 2, 3])\nprint(total)\n```", usage=usage)
     if asked.startswith("Ship"):
         steps: list[Any] = [
             reply(
@@ -105,8 +111,10 @@ def model(request: ModelRequest) -> ScriptStep:
             reply("It runs.", usage=usage),
         ]
         return steps[min(len(results), 2)]  # type: ignore[no-any-return]
+    if asked.startswith("talk for ever"):
+        return reply(stream(*TALK * 10_000, every_s=0.05), usage=usage)
     if asked.startswith("talk"):
-        return reply(stream(*TALK, every_s=0.05 if "slowly" in asked else 0.005), usage=usage)
+        return reply(stream(*TALK, every_s=0.005), usage=usage)
     if asked.startswith("attack"):
         return (
             reply("\n\n".join(ATTACKS), tool_call("error_budget", service=ATTACKS[-1]), usage=usage)
@@ -131,17 +139,17 @@ class Site:
 
 @contextlib.asynccontextmanager
 async def served(
-    path: Path, wrapped: Callable[[Any], Any] = lambda app: app, answer: Any = model
+    path: Path, wrapped: Callable[[Any], Any] = lambda app: app, answer: Any = model, **options: Any
 ) -> AsyncIterator[Site]:
     """A runtime on a SQLite file, served with its console.
 
-    `wrapped` may put something around the application; `answer` is what the model says.
+    `wrapped` may put something around the application; `answer` is what the model says; options are those of the door.
     """
     rules = Approve([Rule.confirm("deploy").because("it cannot be undone")])
     provider = ScriptedProvider([answer], loop=True)
     tools: list[Any] = [error_budget, deploy]
     async with Runtime(f"sqlite:///{path}", provider=provider, tools=tools, plugins=[rules], model="m-1") as runtime:
-        app = web_app(runtime, local_token=TOKEN)
+        app = WebApp(ApiApp(Door(runtime, local_token=TOKEN, **options), ENDPOINTS))
         config = uvicorn.Config(wrapped(app), port=0, log_config=None, lifespan="off", ws="none")
         server = uvicorn.Server(config)
         server.install_signal_handlers = lambda: None  # type: ignore[attr-defined]
@@ -167,6 +175,8 @@ async def fill(site: Site) -> None:
     await holdfast.start(summary, id="summary", llm="host")
     await holdfast.start(parent, id="parent")
     await holdfast.start(broken, id="broken", title="Migrate the orders")
+    cells = await site.runtime.session("cells").rlm().open()
+    await cells.turn("Compute the sum").id("t-1").run()
     await until(lambda: _asks(site, 5))
 
 

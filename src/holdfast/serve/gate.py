@@ -86,6 +86,8 @@ class RequestGate:
         origin = headers.get("origin")
         if origin is not None and not self._is_own_page(origin, host, given):
             raise RefusalError(403, f"requests from pages of '{origin}' are not taken; `--allow-host` adds a name")
+        if rules.same_port:
+            _check_site(headers)
         if rules.needs_token and http.token is not None:
             _check_token(headers.get("authorization", ""), http.token)
 
@@ -128,6 +130,17 @@ class RequestGate:
         await self._closing.wait()
         if method != "GET" or not self._rules.ends_streams:
             await asyncio.sleep(GRACE_S)
+
+
+def _check_site(headers: Headers) -> None:
+    """Refuse what a browser sends for a page elsewhere, although it names no page, and what a page sent unencrypted to
+    a server that is encrypted. Links may lead here from anywhere: to follow one changes nothing."""
+    origin = headers.get("origin")
+    site, mode = headers.get("sec-fetch-site", "none"), headers.get("sec-fetch-mode", "")
+    if origin is None and site not in ("same-origin", "none") and mode != "navigate":
+        raise RefusalError(403, "requests from pages of other sites are not taken")
+    if origin is not None and origin.startswith("http:") and headers.get("x-forwarded-proto") == "https":
+        raise RefusalError(403, f"requests from unencrypted pages like '{origin}' are not taken")
 
 
 def _first(message: Message, receive: Receive) -> Receive:

@@ -121,19 +121,26 @@ def test_only_the_user_can_read_the_token_and_one_that_others_can_read_is_refuse
     assert "can be read by others" in ended.stderr
 
 
-@pytest.mark.parametrize(
-    ("headers", "status"),
-    [
-        ({"host": "evil.example"}, 421),
-        ({"origin": "http://evil.example"}, 403),
-        ({"origin": "http://127.0.0.1:1"}, 403),  # another port of this machine
-        ({"origin": "null"}, 403),
-    ],
-)
-def test_pages_of_others_are_refused(tmp_path: Path, headers: dict[str, str], status: int) -> None:
+OTHER_PAGES: list[tuple[dict[str, str], int]] = [
+    ({"host": "evil.example"}, 421),
+    ({"origin": "http://evil.example"}, 403),
+    ({"origin": "http://127.0.0.1:1"}, 403),  # another port of this machine
+    ({"origin": "null"}, 403),
+    ({"sec-fetch-site": "cross-site", "sec-fetch-mode": "no-cors"}, 403),  # an image of another page
+    ({"sec-fetch-site": "same-site", "sec-fetch-mode": "cors"}, 403),
+    ({"sec-fetch-site": "cross-site", "sec-fetch-mode": "navigate"}, 200),  # a link
+    ({"sec-fetch-site": "same-origin", "sec-fetch-mode": "cors"}, 200),
+]
+"""Headers that browsers send for pages of others, and the status that they get."""
+
+
+def test_pages_of_others_are_refused(tmp_path: Path) -> None:
     with served(tmp_path, "--store", f"sqlite:///{tmp_path}/h.db") as server, server.client() as client:
-        assert client.get("/sessions", headers=headers).status_code == status
+        for headers, status in OTHER_PAGES:
+            assert client.get("/sessions", headers=headers).status_code == status, headers
         assert client.get("/sessions", headers={"origin": server.url}).status_code == 200
+        unencrypted = {"origin": server.url, "x-forwarded-proto": "https"}
+        assert client.get("/sessions", headers=unencrypted).status_code == 403
 
 
 @pytest.mark.parametrize(

@@ -44,7 +44,7 @@ class Keyboard {
     const isLetter = event.key.length === 1 && !isModified;
     if (isLetter && (!settings.letterKeys || isTyping)) return;
     const pressed = isModified ? `mod+${event.key}` : event.key;
-    const chord = this.begun !== "" && Date.now() - this.begunAt < CHORD_MS ? `${this.begun} ${pressed}` : "";
+    const chord = this.begun !== "" && event.timeStamp - this.begunAt < CHORD_MS ? `${this.begun} ${pressed}` : "";
     this.begun = "";
     for (const wanted of [chord, pressed]) {
       if (wanted === "") continue;
@@ -57,7 +57,7 @@ class Keyboard {
     }
     if (this.groups.some((group) => group.keys.some((key) => key.keys.startsWith(`${pressed} `)))) {
       this.begun = pressed;
-      this.begunAt = Date.now();
+      this.begunAt = event.timeStamp; // when it was pressed: a busy page may hear of it later
     }
   }
 

@@ -76,7 +76,8 @@ export interface Counts {
 export interface Waits {
   why: string;
   since: number | null;
-  answers: string | null;
+  /** Queries that wait for somebody outside. */
+  answers: string[] | null;
   missing: string[] | string | null;
   served_by: string[] | null;
   is_stuck: boolean;
@@ -136,6 +137,7 @@ export interface WaitingQuery {
 
 export interface AnsweredQuery {
   session_id: string;
+  title: string;
   query_id: string;
   by: string | null;
   at: number;
@@ -220,6 +222,39 @@ export interface UsageReport {
   by_model: Record<string, TokenUsage>;
   calls: number;
   unsettled: number;
+}
+
+export interface TurnRow {
+  turn: string;
+  position: number;
+  at: number;
+  ended_at: number | null;
+  outcome: string | null;
+  text: string;
+  tool_calls: number;
+  usage: TokenUsage;
+}
+
+export interface TurnsPage {
+  data: TurnRow[];
+  next: number | null;
+}
+
+/** Where a program does something else than its journal says. */
+export interface Divergence {
+  position: number;
+  recorded: string;
+  asked: string;
+  where: string;
+  began_with: string | null;
+  here: string | null;
+}
+
+export interface ReplayReport {
+  state: "ok" | "diverges" | "unchecked";
+  records: number;
+  why: string;
+  divergence: Divergence | null;
 }
 
 export interface Item {
@@ -426,6 +461,8 @@ export interface Worker {
   };
   troubles: { name: string; failures: number; error: string }[];
   sessions: number;
+  /** Its turns, if it works through inboxes. */
+  work: { under_way: number; most: number; is_draining: boolean } | null;
 }
 
 export interface WorkersReport {
@@ -433,6 +470,12 @@ export interface WorkersReport {
   unowned: number;
   inbox: { waiting: number; oldest_at: number | null };
   leases_ending: number;
+}
+
+export interface DoctorReport {
+  troubles: { name: string; failures: number; error: string }[];
+  damaged: string[];
+  processes: number;
 }
 
 export interface CostRow {

@@ -26,6 +26,7 @@ from bench import (
     agent,
     agent_instructions,
     cells,
+    cells_instructions,
     cli,
     engine,
     evaluation,
@@ -59,6 +60,7 @@ BENCHMARKS = (
     | agent.BENCHMARKS
     | agent_instructions.BENCHMARKS
     | cells.BENCHMARKS
+    | cells_instructions.BENCHMARKS
     | mcp.BENCHMARKS
     | cli.BENCHMARKS
     | observe.BENCHMARKS

@@ -60,6 +60,12 @@ async def _turn_ms(session: AgentSession, turns: int = TURNS) -> tuple[float, fl
     return sorted(times)[len(times) // 2], sorted(spent)[len(spent) // 2]
 
 
+def filling() -> str:
+    """Code that makes all variables."""
+    made = f'v{{n}} = [dict(id=i, name="n" + str(i), tag=[1, 2], w=1.5) for i in range({RECORDS})]'
+    return f"for n in range({VARIABLES}):\n    exec(f'{made}')"
+
+
 def _stored(path: Path) -> int:
     """Bytes of all records and blobs in a store."""
     connection = sqlite3.connect(path)
@@ -75,8 +81,6 @@ async def cells(plan: Plan) -> list[Figure]:
     """A cell that does next to nothing, alone and beside 300 variables of which it changes one."""
     trivial, trivial_cpu, held, held_cpu = list[Round](), list[Round](), list[Round](), list[Round]()
     reopened, reopened_cpu, all_read, leaves = list[Round](), list[Round](), list[Round](), list[Round]()
-    fill = f'for n in range({VARIABLES}):\n    exec(f\'v{{n}} = [dict(id=i, name="n" + str(i), tag=[1, 2], w=1.5) '
-    fill += f"for i in range({RECORDS})]')"
     for number in range(plan.repeat):
         path = plan.directory / f"cells-{number}.db"
         codes = {"code": "x = 1\nfinish(x)"}
@@ -87,7 +91,7 @@ async def cells(plan: Plan) -> list[Figure]:
             wall, cpu = await _turn_ms(session)
             trivial.append(Round(wall))
             trivial_cpu.append(Round(cpu))
-            codes["code"] = f"{fill}\nfinish(1)"
+            codes["code"] = f"{filling()}\nfinish(1)"
             await session.turn("go").run()
             codes["code"] = "v7[0]['w'] += 1\nfinish(len(v9))"
             await session.turn("go").run()

@@ -33,9 +33,35 @@ async def test_variables_persist_across_cells_and_turns() -> None:
         await agent.turn()
         told = await agent.told()
         assert "new: x: list" in told[0]
-        assert "variable: x: list" in told[1]
-        assert "[OUTPUT]\n6" in told[2]
-        assert "changed: x: list" in told[2]
+        assert "[OUTPUT]\n6" in told[1]
+        assert "changed: x: list" in told[1]
+
+
+async def test_the_names_that_cells_can_read_are_told_once_in_a_window() -> None:
+    async with rlm(cell("x = [1, 2]"), "One.", "Two.", bind={"text": "abc"}) as agent:
+        await agent.turn()
+        await agent.turn()
+        told = await agent.told()
+        assert [text for text in told if "text (read-only)" in text] == [told[0]]
+        assert not [text for text in told if "variable: x" in text]
+
+
+async def test_names_are_told_again_after_a_summary() -> None:
+    async with rlm(cell("x = [1, 2]"), "One.", "A summary.", "Two.", "Three.") as agent:
+        await agent.turn()
+        await agent.session.compact(keep=0)
+        await agent.turn()
+        await agent.turn()
+        assert [text for text in await agent.told() if "variable: x: list" in text] == [(await agent.told())[-1]]
+
+
+async def test_a_new_frame_is_told_its_seed_at_once() -> None:
+    code = "big = [1] * 9\ncontinue_as('Go on.', seed={'n': 7})"
+    async with rlm(cell(code), "Done.") as agent:
+        await agent.turn()
+        shown = "".join(message.text for message in agent.requests[-1].messages)
+        assert "variable: n: int, 1 B = 7" in shown
+        assert "big" not in shown
 
 
 async def test_the_stream_is_aborted_at_the_end_of_the_first_cell() -> None:

@@ -110,8 +110,8 @@ async def test_a_new_cell_that_reads_a_projection_that_is_not_bound_is_told_so(t
     async with successor(store, cell("y = len(data)"), cell("print(x)"), "ok") as (_, session):
         result = await session.turn("again").run()
         told = [message.text for message in result.messages if message.role == "signal"]
-        assert "[POLICY] The cell was stopped: 'data' is not bound in this process" in told[1]
-        assert f"[OUTPUT]\n{len(DATA)}" in told[2]
+        assert "[POLICY] The cell was stopped: 'data' is not bound in this process" in told[0]
+        assert f"[OUTPUT]\n{len(DATA)}" in told[1]
 
 
 async def test_variables_stay_across_a_restart(tmp_path: Path) -> None:

@@ -31,7 +31,7 @@ async def test_a_cell_that_changes_one_of_300_variables_stores_that_one(tmp_path
         more, after = stored(path)
         (_, change) = await agent.bound()
         assert list(change.bindings.set) == ["v7"]
-        assert after - blobs == 2  # its value, and the list of variables that the model is shown in the turn
+        assert after - blobs == 1  # its value
         assert more - size <= 6_000
 
 

@@ -67,15 +67,17 @@ class WindowUsage(msgspec.Struct):
     """What that part was when the window was fresh."""
     _fixed: int | None = None
     """The remaining part: the system text and the tools; None until a service has counted."""
+    names_told: bool = False
+    """Whether the model was told in this window which names its cells can read. What cells change is told as it does."""
 
     def began(self, tokens: int) -> None:
         """The conversation begins anew, with this many tokens."""
-        self._said, self._base = tokens, 0
+        self._said, self._base, self.names_told = tokens, 0, False
         self.tokens = tokens + (self._fixed or 0)
 
     def changed(self) -> None:
         """The model, its system text or its tools changed: earlier counts say little now."""
-        self._fixed = None
+        self._fixed, self.names_told = None, False
 
     def said(self, tokens: int) -> None:
         """Something was said."""
@@ -92,7 +94,7 @@ class WindowUsage(msgspec.Struct):
     def opened(self, summary: int, keep: int) -> None:
         """A fresh window begins, with a summary and about `keep` tokens of the latest messages."""
         self._said = self._base = summary + min(keep, self._said)
-        self.tokens = self._said + (self._fixed or 0)
+        self.tokens, self.names_told = self._said + (self._fixed or 0), False
 
     def is_full(self, window: int, compaction: Compaction) -> bool:
         """Whether the conversation should be summed up, and doing so would help."""
@@ -121,7 +123,10 @@ def content_tokens(content: Iterable[ContentBlock]) -> int:
 
 def value_tokens(value: Json) -> int:
     """About how many tokens a value takes when a model is shown it."""
-    size = len(value.encode(errors="replace")) if isinstance(value, str) else len(encode(value))
+    if not isinstance(value, str):
+        size = len(encode(value))
+    else:
+        size = len(value) if value.isascii() else len(value.encode(errors="replace"))
     return (size + BYTES_PER_TOKEN - 1) // BYTES_PER_TOKEN
 
 

@@ -250,6 +250,7 @@ class AgentInstance:
             from holdfast.agent.rlm.cell_steps import refuse_cell
 
             return refuse_cell(self, self._state.run, self._state.cell, failure)
+        self._gauge.names_told = False  # the query that would have told them is not asked
         return self._end(refusal_of(self._session, failure, at))
 
     def close(self) -> None:
@@ -297,13 +298,8 @@ class AgentInstance:
         wants_value = brought.output is not None
         turn = Turn(id=brought.turn, began_at=self._at, limits=self._policy.limits, wants_value=wants_value)
         run = TurnRun(turn, self._session.metrics.total_tokens, self._session.metrics.cost, output=brought.output)
-        if self._policy.mode == RLM:
-            from holdfast.agent.rlm.cell_steps import opening_remark  # not needed by the other agents
-
-            if self.recorded_notes is None:
-                self.kind.cells.prepare()
-            remark = opening_remark(self._agent.variables, self._policy)
-            turn.effect = CallModel(1, remark)
+        if self._policy.mode == RLM and self.recorded_notes is None:
+            self.kind.cells.prepare()
         return run
 
     def _command(self, run: TurnRun, name: str, arguments: dict[str, Json]) -> Step:
@@ -447,6 +443,10 @@ class AgentInstance:
                 run.sent_before = self._session.metrics.prompt_tokens.tokens
                 for item in self._agent.inbox.unseen.values():
                     self._gauge.said(content_tokens(item.content))
+                if self._policy.mode == RLM and not self._gauge.names_told:
+                    from holdfast.agent.rlm.cell_steps import with_names  # not needed by the other agents
+
+                    remark = with_names(self, remark, notes)
                 if remark:
                     self._gauge.said(value_tokens(remark))
                 asked = self._next(reply_query(self._session, self._policy, self._gauge.tokens, iteration, remark))

@@ -33,7 +33,7 @@ from holdfast.agent.schema_check import problems_by_schema
 from holdfast.core.budget import remaining
 from holdfast.core.queries import Answer, Failure
 from holdfast.core.values import Json, encode
-from holdfast.programs.contract import AskStep, Step
+from holdfast.programs.contract import AskStep, Note, Step
 from holdfast.programs.errors import SnapshotUnusableError
 from holdfast.zstd import compress, decompress
 
@@ -47,9 +47,16 @@ MAX_DUMP_BYTES = 64 * 1024 * 1024
 """Bytes of a dump before it was packed: a forged one must not fill the memory."""
 
 
-def opening_remark(table: VariableTable, policy: Policy) -> str:
-    """What the model is told at the beginning of a turn: the names that its cells can read."""
-    return feedback.table(table, policy.projections)
+def with_names(agent: AgentInstance, remark: str, notes: Sequence[Note]) -> str:
+    """A remark with the names that cells can read, for a window in which the model was not told them. `notes` are what
+    the present step leaves in the journal."""
+    table = agent._agent.variables
+    for note in notes:
+        if isinstance(note, BoundRecord):
+            table = table.copy()
+            table.bind(note.bindings, 0)
+    agent._gauge.names_told = True
+    return feedback.joined([feedback.table(table, agent._policy.projections), remark])
 
 
 def on_reply(
@@ -62,6 +69,7 @@ def on_reply(
         has_native_calls=bool(reply.calls),
         wants_value=run.turn.wants_value,
         reserved={*CELL_FUNCTIONS, HISTORY, *agent._policy.projections, *(reply.tools or ())},
+        was_run=_recorded(agent) is not None,
     )
     effect = run.turn.replied_in_cells(reply, decision, agent._at, tokens=tokens, cost=cost)
     if not isinstance(effect, RunCell):
@@ -96,8 +104,7 @@ async def _stepped(
     cell: CellRun,
     go_on: Callable[[CellMeans], Awaitable[CellPause | CellEnded]],
 ) -> Step:
-    notes = agent.recorded_notes or ()
-    cell.recorded = next((note for note in notes if isinstance(note, BoundRecord)), None)
+    cell.recorded = _recorded(agent)
     outcome = await go_on(_means(agent, run))
     if isinstance(outcome, CellPause):
         agent._state = InCell(run, cell)
@@ -111,6 +118,12 @@ async def _stepped(
     if outcome.stop is not None:
         return agent._effect(run, run.turn.stopped(outcome.stop), outcome.notes, withdrawn=outcome.withdrawn)
     return _ended(agent, run, cell, outcome)
+
+
+def _recorded(agent: AgentInstance) -> BoundRecord | None:
+    """How the cell ends in the present step, if the journal says so."""
+    notes = agent.recorded_notes or ()
+    return next((note for note in notes if isinstance(note, BoundRecord)), None)
 
 
 def _delegations(parts: int) -> CallTools:

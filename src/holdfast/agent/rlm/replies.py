@@ -53,13 +53,16 @@ def decide_reply(
     has_native_calls: bool = False,
     wants_value: bool = False,
     reserved: Collection[str] = (),
+    was_run: bool = False,
 ) -> ReplyDecision:
     """The decision about a reply. `is_cut_short` says that it met its token limit; `reserved` are the names that a cell
-    must not assign."""
+    must not assign; `was_run` says that the journal has what the cell did, so that it passed the check."""
     if has_native_calls:
         return ReplyDecision(name="retry_malformed", remark=feedback.policy(feedback.NATIVE_CALL))
     found = find_cell(text)
     if found.is_closed:
+        if was_run:
+            return ReplyDecision(name="execute", cell=found.code)
         return _checked(found.code, reserved)
     if found.is_open:
         name: DecisionName = "retry_output_limit" if is_cut_short else "retry_unclosed_cell"

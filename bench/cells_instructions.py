@@ -1,4 +1,4 @@
-"""`cells-instructions`: the work of a turn that is one cell, of 300 held variables, and of reopening a session with them.
+"""`cells-instructions`: the work of a turn of one cell, of 300 held variables, and of reopening a session with them.
 
 Only this process is counted: what the interpreter computes happens in a worker, and is the same in every version of it.
 """

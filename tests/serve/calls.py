@@ -28,12 +28,12 @@ class Host:
     def __init__(self, client: Client) -> None:
         self.client = client
 
-    async def call(self, tool: str, /, **arguments: Any) -> Told:
+    async def call(self, tool: str, /, **arguments: Any) -> Any:
         """The result of a call that is carried out: its text is JSON, and says the same as the structured content."""
         result = await self.client.call_tool(tool, arguments)
         text = _text(result)
         assert not result.is_error, text
-        told: Told = json.loads(text)
+        told = json.loads(text)
         assert (told if isinstance(told, dict) else {"result": told}) == result.structured_content
         return told
 

@@ -137,7 +137,7 @@ async def use_every_tool(host: Host, place: Path, *, is_stateful: bool) -> None:
     ran = (await call("alc_trace_query", min_calls=1, completed=True))["traces"]
     assert isinstance(ran, list)
     both = {"a_session_id": ran[0]["session_id"], "b_session_id": ran[1]["session_id"]}
-    assert (await call("alc_trace_diff", **both))["delta"]["calls_delta"] == 0  # type: ignore[index]
+    assert (await call("alc_trace_diff", **both))["delta"]["calls_delta"] == 0
     assert (await call("alc_setting_resolve", project_root=project))["resolved"] == {}
     made = "local made = alc.card.create({ pkg = { name = 'tiny' } }) return made.card_id"
     card = (await call("alc_run", code=made))["result"]

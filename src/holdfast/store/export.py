@@ -302,7 +302,9 @@ class _Version(msgspec.Struct):
     version: int = 0
 
 
-_line_decoder = msgspec.json.Decoder(_Header | _Blob | _Line | _End)
+_line_decoder: msgspec.json.Decoder[_Header | _Blob | _Line | _End] = msgspec.json.Decoder(
+    _Header | _Blob | _Line | _End
+)
 _version_decoder = msgspec.json.Decoder(_Version)
 
 

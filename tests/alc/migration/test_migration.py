@@ -80,7 +80,7 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 
 async def result_of(holdfast: Holdfast, code: str, ctx: Any = None) -> Any:
-    return (await holdfast.start(lua_code(code), ctx=ctx)).result  # type: ignore[union-attr]
+    return (await holdfast.start(lua_code(code), ctx=ctx)).result
 
 
 # --- adopted -----------------------------------------------------------------------------------------

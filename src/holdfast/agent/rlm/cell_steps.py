@@ -28,7 +28,7 @@ from holdfast.agent.rlm.check import SHOWN_PROBLEMS
 from holdfast.agent.rlm.functions import CELL_FUNCTIONS, HISTORY
 from holdfast.agent.rlm.limits import DEEP_PROJECTION_BYTES, MAX_RESULT_CHARS, SHOWN_CHARS, SNAPSHOT_BYTES
 from holdfast.agent.rlm.replies import decide_reply
-from holdfast.agent.rlm.variables import Bindings, VariableTable
+from holdfast.agent.rlm.variables import Bindings
 from holdfast.agent.schema_check import problems_by_schema
 from holdfast.core.budget import remaining
 from holdfast.core.queries import Answer, Failure

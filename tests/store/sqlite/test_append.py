@@ -128,3 +128,37 @@ async def test_own_writes_in_place_are_told_from_those_of_others(store: SqliteSt
     other.commit()
     other.close()
     assert writer.others_wrote()
+
+
+async def test_each_commit_of_a_held_session_renews_the_lease(store: SqliteStore) -> None:
+    session = await begin(store)
+    await session.append(line("held"), hold_ms=60_000)
+    before = (await store.session(session.id)).lease_until
+    await session.append(line("for longer"), hold_ms=600_000)
+    row = await store.session(session.id)
+    assert (row.owner, row.summary) == (session.owner, session.summary)
+    assert before is not None
+    assert row.lease_until is not None
+    assert row.lease_until - before >= 540_000
+
+
+async def test_a_commit_under_another_name_names_the_new_holder(store: SqliteStore) -> None:
+    session = await begin(store)
+    await session.append(line("held"))
+    await session.make(session.commit(line("by another"), owner="bob"))
+    assert (await store.session(session.id)).owner == "bob"
+
+
+async def test_a_step_sets_no_column_that_stays_as_it_was(store: SqliteStore, path: str) -> None:
+    session = await begin(store)
+    await session.append(line("held"))
+    with sqlite3.connect(path) as watched:
+        watched.execute("CREATE TABLE changes (column_name TEXT)")
+        for column in ("state", "due_at", "owner", "lease_lock", "needs"):
+            watched.execute(
+                f"CREATE TRIGGER set_{column} AFTER UPDATE OF {column} ON sessions"
+                f" BEGIN INSERT INTO changes VALUES ('{column}'); END"
+            )
+    await session.append(line("held on"))
+    with sqlite3.connect(path) as watched:
+        assert watched.execute("SELECT column_name FROM changes").fetchall() == []

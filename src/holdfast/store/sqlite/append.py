@@ -96,8 +96,12 @@ class SqliteAppend:
         run = connection.quick.execute
         fence = (known.num, known.position, known.epoch)
         is_step = summary.state is before.state and summary.due_at == before.due_at
-        if is_step and not known.is_held and not hold_ms and _is_alike(summary, before):
-            changed = run(_ADVANCE, (position, epoch, summary.updated_at, summary.tokens, summary.cost, *fence))
+        spent = (summary.updated_at, summary.tokens, summary.cost)
+        if is_step and known.is_held == (hold_ms > 0) and _is_alike(summary, before):
+            if hold_ms:
+                changed = run(_KEEP, (position, sql.now_ms() + hold_ms, *spent, *fence, commit.owner))
+            else:
+                changed = run(_ADVANCE, (position, epoch, *spent, *fence))
         else:
             values = sql.step_values(position, epoch, commit)
             free = "" if commit.epoch is not None else _IS_FREE
@@ -126,5 +130,8 @@ def _is_alike(summary: Summary, known: Summary) -> bool:
 _FENCE = "WHERE num = ? AND position = ? AND epoch = ?"
 _IS_FREE = " AND owner IS NULL"
 _ADVANCE = f"UPDATE sessions SET position = ?, epoch = ?, updated_at = ?, tokens = ?, cost = ? {_FENCE}{_IS_FREE}"
+_KEEP = (
+    f"UPDATE sessions SET position = ?, lease_until = ?, updated_at = ?, tokens = ?, cost = ? {_FENCE} AND owner = ?"
+)
 _STEP = f"{sql.STEP_ROW} {_FENCE}"
 _CHANGE = f"{sql.CHANGE_ROW} {_FENCE}"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from dataclasses import dataclass
@@ -110,6 +109,8 @@ def report_error(error: Exception, *, as_json: bool) -> int:
 
 def _print(fields: dict[str, Any], as_json: bool) -> None:
     if as_json:
+        import json
+
         click.echo(json.dumps({"status": "error", **fields}, ensure_ascii=False, default=_to_json), err=True)
     else:
         from holdfast.cli.output import plain

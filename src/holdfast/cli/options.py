@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import functools
-import json
 import os
-import shlex
 import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, TypeVar
 
 import click
@@ -50,7 +47,7 @@ class CliSettings:
         """The store's URL. A named SQLite file has to exist, unless the command may create one."""
         if self.store is None:
             data = os.environ.get("XDG_DATA_HOME") or "~/.local/share"
-            return f"sqlite:///{Path(data).expanduser().absolute() / 'holdfast' / 'holdfast.db'}"
+            return f"sqlite:///{os.path.abspath(os.path.expanduser(data))}/holdfast/holdfast.db"
         if self.store.startswith("memory:"):
             raise InputError("a store in memory is gone when the command ends; use sqlite:///path")
         path = self.store.removeprefix("sqlite:///")
@@ -68,6 +65,8 @@ def settings() -> CliSettings:
 
 def serve_words() -> str:
     """What a command that continues the work of this one has to name, with a space before it."""
+    import shlex  # as with other imports in functions here: help does without
+
     named = [f" --serve {shlex.quote(each)}" for each in settings().serve]
     return "".join([*named, *(f" --service {each}" for each in settings().named_services)])
 
@@ -122,6 +121,8 @@ def json_option(function: F) -> F:
 
 def project_option(about: str) -> Callable[[F], F]:
     """Add `--project`, with a description of what is looked for there."""
+    from pathlib import Path
+
     return click.option(
         "--project", type=click.Path(file_okay=False, exists=True, path_type=Path), metavar="DIR", help=about
     )
@@ -160,6 +161,8 @@ def is_person_here() -> bool:
 
 def parse_json(text_or_file: str, option: str) -> Any:
     """A value given as JSON, or as `@file` that holds JSON."""
+    import json
+
     from holdfast.core.distinct_keys import distinct
 
     text, where = text_or_file, option
@@ -176,7 +179,8 @@ def parse_json(text_or_file: str, option: str) -> Any:
 def read_file(at_file: str, option: str) -> str:
     """The text in `@file`."""
     try:
-        return Path(at_file[1:]).read_text(encoding="utf-8")
+        with open(at_file[1:], encoding="utf-8") as file:
+            return file.read()
     except OSError as error:
         raise InputError(f"{option} {at_file}: {error.strerror}") from None
     except UnicodeDecodeError:

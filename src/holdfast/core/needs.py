@@ -192,7 +192,7 @@ def _process_needs(query: Query, needs: Sequence[Need]) -> Sequence[str]:
 
 @lru_cache(maxsize=256)
 def _need_names(needs: tuple[Need, ...]) -> tuple[str, ...]:
-    """What of these a process can have. Kept, as the next."""
+    """Those of them that a process can have. Kept: there are few, and they are asked for often."""
     return tuple(_need_name(need) for need in needs if need.kind != "host")
 
 

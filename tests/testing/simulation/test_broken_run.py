@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import pytest
 
-from holdfast.testing.simulation import BrokenLawError, Faults, check, shrink, simulate
+from holdfast.testing.simulation import BrokenLawError, Faults, SimulatedProcess, check, shrink, simulate
 from holdfast.testing.simulation.__main__ import NAMED, main
 from holdfast.testing.simulation.evidence import Evidence, Problem
 from holdfast.testing.simulation.scenarios.strategies import Strategies
@@ -24,6 +24,15 @@ class Fragile(Strategies):
     def problems(self, run: Evidence) -> Iterator[Problem]:
         if any("error at" in line.text for line in run.world.trace) and self.plans.get("s1"):
             yield Problem("fragile", "s1", "s1 cannot bear it")
+
+
+class Breaks(Strategies):
+    """Its engines have a mistake."""
+
+    name: ClassVar[str] = "breaks"
+
+    async def serve(self, process: SimulatedProcess) -> None:
+        raise ValueError("a mistake")
 
 
 FAULTS = Faults(until_s=4.0, kills=2, stalls=2, store_errors=0.1, late_notices=0.3)
@@ -70,3 +79,9 @@ def test_each_process_has_a_column_of_its_own() -> None:
     assert first.index("commits") == header.index("b")
     assert all(line.index("x") == header.index("a") for line in rest)
     assert len(rest) == 2
+
+
+def test_a_process_that_breaks_is_told_and_not_started_again() -> None:
+    run = simulate(Breaks, 1, Faults(until_s=1.0))
+    assert any("engine-0 broke: ValueError('a mistake')" in problem.text for problem in run.problems)
+    assert not any("starts again" in line.text for line in run.trace)

@@ -15,7 +15,8 @@ from typing import ClassVar
 
 import pytest
 
-from holdfast.testing.simulation import Faults, check, profile, simulate, sweep
+from holdfast.agent.plugins.plugin import Plugin
+from holdfast.testing.simulation import AgentScenario, Faults, check, profile, simulate, sweep
 from holdfast.testing.simulation.scenarios import SCENARIOS
 from holdfast.testing.simulation.scenarios.agents import Agents, PlannedInput
 from holdfast.testing.simulation.scenarios.harm import HARM
@@ -122,8 +123,20 @@ def test_leaving_out_a_fault_changes_nothing_before_it() -> None:
     assert without_last.trace[:last] == run.trace[:last]
 
 
-def test_the_example_runs() -> None:
-    runpy.run_path(str(ROOT / "examples" / "simulate_refunds.py"), run_name="__main__")
+@pytest.mark.parametrize("name", ["simulate_refunds", "simulate_support_agent"])
+def test_the_examples_run(name: str) -> None:
+    runpy.run_path(str(ROOT / "examples" / f"{name}.py"), run_name="__main__")
+
+
+def test_the_example_fails_if_its_agent_has_no_plugin() -> None:
+    support: type[AgentScenario] = runpy.run_path(str(ROOT / "examples" / "simulate_support_agent.py"))["Support"]
+
+    class WithoutPlugin(support):  # type: ignore[misc,valid-type]
+        def make_plugins(self) -> list[Plugin]:
+            return []
+
+    run = simulate(WithoutPlugin, 0, Faults(until_s=1.0))
+    assert {problem.law for problem in run.problems} == {"paid right"}
 
 
 def test_each_class_of_faults_is_off_in_many_seeds_and_on_in_others() -> None:

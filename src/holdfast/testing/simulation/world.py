@@ -284,6 +284,7 @@ class World:
             process.note(f"gives up: {error}")
         except Exception as error:
             self.errors.append(f"{process.name} broke: {error!r}")
+            program.is_done = True  # it would break again and again
         self._end(process)
 
     def _end(self, process: SimulatedProcess) -> None:

@@ -5,35 +5,29 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager
-from functools import cached_property
+from collections.abc import AsyncIterator, Iterator, Sequence
 from random import Random
 from typing import Any, ClassVar, Literal, NamedTuple
-
-import msgspec
 
 from holdfast.agent.errors import SessionEndedError, TurnInProgressError
 from holdfast.agent.machine.fold import agent_fold
 from holdfast.agent.machine.messages import TextBlock, ToolResultBlock, ToolUseBlock
 from holdfast.agent.machine.records import TurnRecord
-from holdfast.agent.providers.provider import ModelReply, ModelRequest, ProviderError, StreamItem, TextDelta
-from holdfast.agent.providers.retry import RetryPolicy
+from holdfast.agent.providers.provider import ModelReply, ModelRequest
 from holdfast.agent.runtime import Runtime
-from holdfast.agent.runtime_options import ModelOptions
 from holdfast.agent.session import AgentSession
 from holdfast.agent.tools.context import ToolContext
 from holdfast.agent.tools.tool import Tool
 from holdfast.core.records import AnsweredRecord
 from holdfast.core.values import Json
-from holdfast.engine.drivers import Attempt
 from holdfast.engine.errors import ContentionError
 from holdfast.engine.upkeep import Upkeep
 from holdfast.store.errors import StoreUnavailableError
+from holdfast.testing.simulation.agent_scenario import AgentScenario
 from holdfast.testing.simulation.client import Client
 from holdfast.testing.simulation.evidence import Evidence, Problem
 from holdfast.testing.simulation.inspection import Inspector
-from holdfast.testing.simulation.scenario import LEASE_MS, Scenario
+from holdfast.testing.simulation.model import last_input
 from holdfast.testing.simulation.scenarios.agent_observer import MANNERS, AgentObserver
 from holdfast.testing.simulation.scenarios.conversations import (
     AFTER_CALLS,
@@ -47,80 +41,11 @@ from holdfast.testing.simulation.scenarios.conversations import (
 from holdfast.testing.simulation.scenarios.inbox import ItemCall, inbox
 from holdfast.testing.simulation.world import SimulatedProcess
 
-CALL_S = 5.0
-"""Seconds that a model has for a reply."""
-
-HANGS_S = 1_000.0
-"""Seconds for which a model that hangs says nothing: for ever, as far as a run is concerned."""
-
 SEEN_S = 20.0
 """Virtual seconds after which an observer has seen everything: it rests between connections, and may miss a
 notification."""
 
 POLICIES = ("never", "safe", "idempotent", "confirm")
-
-
-class SimulatedProvider:
-    """A model that does what the last input says: `call never, safe` calls these tools, and then it answers.
-
-    It keeps nothing: the same request gets the same reply, from any process, but for what that cost.
-    """
-
-    def __init__(self, process: SimulatedProcess, check: Callable[[ModelRequest], None]) -> None:
-        """`check` is called with each request."""
-        self.id = "simulated"
-        self._process = process
-        self._check = check
-
-    async def stream(self, request: ModelRequest) -> AsyncIterator[StreamItem]:
-        """See `Provider.stream`."""
-        world, random = self._process.world, self._process.random
-        self._check(request)
-        await asyncio.sleep(random.expovariate(1 / 0.1))
-        fails = world.strikes(world.faults.provider_faults, self._process.name, "model fails", random)
-        fault = random.choice(("busy", "broken", "cut", "no reply", "hang")) if fails else ""
-        repeats = world.strikes(world.faults.repeats, self._process.name, "model repeats itself", random)
-        if fault == "busy":
-            raise ProviderError("the service is busy", fault="overloaded")
-        if fault == "broken":
-            raise RuntimeError("the client of the service is broken")
-        if fault == "hang":
-            await asyncio.sleep(HANGS_S)
-        reply = self._reply(request)
-        for block in reply.content:
-            if isinstance(block, TextBlock):
-                for word in block.text.split():
-                    yield TextDelta(f"{word} ")
-                    await asyncio.sleep(0.001)
-        if fault == "cut":
-            raise ProviderError("the stream broke off", fault="network")
-        if fault == "no reply":
-            return
-        reply = msgspec.structs.replace(reply, usage=world.outside.report(request.key, random))
-        for _ in range(2 if repeats else 1):
-            yield reply
-            yield TextDelta("and more")
-
-    @staticmethod
-    def _reply(request: ModelRequest) -> ModelReply:
-        last, said = last_input(request)
-        wanted = said.partition("call ")[2].split()[:4]
-        done = sum(isinstance(b, ToolUseBlock) for m in request.messages[last:] for b in m.content)
-        before = sum(isinstance(b, ToolUseBlock) for m in request.messages[:last] for b in m.content)
-        if done < len(wanted) and done < len(POLICIES):
-            call = ToolUseBlock(f"call_{before + done}", wanted[done], {})
-            return ModelReply(content=[TextBlock(BEFORE_CALLS), call], stop="tool_use")
-        return ModelReply(content=[TextBlock(f"{AFTER_CALLS}{said}")])
-
-
-def last_input(request: ModelRequest) -> tuple[int, str]:
-    """The input that a model is to answer, and where it is among the messages."""
-    index = max(
-        index
-        for index, message in enumerate(request.messages)
-        if message.role == "user" and not any(isinstance(b, ToolResultBlock) for b in message.content)
-    )
-    return index, "".join(b.text for b in request.messages[index].content if isinstance(b, TextBlock))
 
 
 def _settings(planned: list[PlannedInput], index: int) -> set[int | None]:
@@ -139,11 +64,13 @@ class PlannedInput(NamedTuple):
     """What it sets the policy to before, if anything; no two of a session are the same."""
 
 
-class Agents(Scenario):
-    """Agents whose inboxes workers drain, and whose clients also run turns themselves."""
+class Agents(AgentScenario):
+    """Agents whose inboxes workers drain, and whose clients also run turns themselves.
+
+    The model does what the last input says: `call never safe` calls these tools, and then it answers.
+    """
 
     name: ClassVar[str] = "agents"
-    engines: ClassVar[tuple[int, int]] = (1, 2)
 
     def prepare(self) -> None:
         self.malformed: list[str] = []
@@ -182,24 +109,16 @@ class Agents(Scenario):
         setting = random.choice((None, None, 1, 2))
         return PlannedInput(how, text, None if setting is None else 10 * index + setting)
 
-    @asynccontextmanager
-    async def runtime(self, process: SimulatedProcess, **options: Any) -> AsyncIterator[Runtime]:
-        """A runtime in a process."""
-        async with Runtime(
-            process.store(),
-            provider=self.provider(process),
-            model="simulated-1",
-            models=ModelOptions(retry=RetryPolicy(call_timeout_s=CALL_S)),
-            tools=self.tools,
-            lease_ms=LEASE_MS,
-            environment=process.environment,
-            **options,
-        ) as runtime:
-            yield runtime
-
-    def provider(self, process: SimulatedProcess) -> SimulatedProvider:
-        """The model that a process has."""
-        return SimulatedProvider(process, self._check)
+    def reply(self, request: ModelRequest) -> ModelReply:
+        self._check(request)
+        last, said = last_input(request)
+        wanted = said.partition("call ")[2].split()[:4]
+        done = sum(isinstance(b, ToolUseBlock) for m in request.messages[last:] for b in m.content)
+        before = sum(isinstance(b, ToolUseBlock) for m in request.messages[:last] for b in m.content)
+        if done < len(wanted) and done < len(POLICIES):
+            call = ToolUseBlock(f"call_{before + done}", wanted[done], {})
+            return ModelReply(content=[TextBlock(BEFORE_CALLS), call], stop="tool_use")
+        return ModelReply(content=[TextBlock(f"{AFTER_CALLS}{said}")])
 
     def _check(self, request: ModelRequest) -> None:
         """A request is well formed: each call has one result, and the setting is not older than its input."""
@@ -214,38 +133,24 @@ class Agents(Scenario):
         if index is not None and request.params.get("seed") not in allowed:
             self.malformed.append(f"{request.key}: {said!r} was sent after the setting in {request.params}")
 
-    @cached_property
-    def tools(self) -> list[Any]:
-        """The tools of all processes: one of each policy."""
+    def make_tools(self) -> Sequence[Any]:
         return [self._tool(policy) for policy in POLICIES]
 
     def _tool(self, policy: str) -> Any:
-        outside = self.world.outside
-
         async def effect(ctx: ToolContext) -> str:
             """Do something outside."""
 
             async def call_back(value: Json) -> None:
                 ctx.output(f"again: {value}")
 
-            session_id, _, asked = ctx.key.rpartition("/")
-            attempt = Attempt(session_id, asked, ctx.attempt)
-            return str(await outside.perform(self.world.current, policy, attempt, call_back=call_back))
+            return str(await self.perform(ctx, policy, call_back=call_back))
 
-        settings: Any = {"recovery": policy, "probe": outside.probe if policy == "confirm" else None}
+        settings: Any = {"recovery": policy, "probe": self.world.outside.probe if policy == "confirm" else None}
         return Tool.of(effect, name=policy, **settings)
 
-    async def serve(self, process: SimulatedProcess) -> None:
-        async with self.runtime(process) as runtime, runtime.work(drain_s=1.0):
-            await process.is_closing.wait()
-
-    async def run_client(self, process: SimulatedProcess) -> None:
-        number = int(process.name.rpartition("-")[2])
-        upkeep = Upkeep(on=process.random.random() < 0.5)
-        async with self.runtime(process, upkeep=upkeep) as runtime:
-            client = Client(process, runtime.mount.holdfast, self.history)
-            mine = [each for index, each in enumerate(self.inputs) if index % self.number_of_clients == number]
-            await asyncio.gather(*(self._talk(client, runtime, session_id) for session_id in mine))
+    async def talk(self, client: Client, runtime: Runtime, number: int) -> None:
+        mine = [each for index, each in enumerate(self.inputs) if index % self.number_of_clients == number]
+        await asyncio.gather(*(self._talk(client, runtime, session_id) for session_id in mine))
 
     async def _talk(self, client: Client, runtime: Runtime, session_id: str) -> None:
         session = await client.insist(lambda: runtime.session(session_id).open())
@@ -343,10 +248,6 @@ class Agents(Scenario):
                 await client.rest()
             if missing:
                 yield Problem("observers", each.session_id, f"{each.session_id}: {missing}")
-
-    def may_wait(self, session_id: str) -> bool:
-        row = self.world.server._by_id[session_id].summary
-        return row.waiting_for == "input"
 
     def problems(self, run: Evidence) -> Iterator[Problem]:
         for text in self.malformed:

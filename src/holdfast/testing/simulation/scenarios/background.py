@@ -16,12 +16,11 @@ from holdfast.agent.runtime import Runtime
 from holdfast.agent.triggers.terms import EventSource, TriggerTerms
 from holdfast.agent.triggers.triggers import EmitReceipt
 from holdfast.core.records import StartedRecord
-from holdfast.engine.upkeep import Upkeep
 from holdfast.testing.simulation.client import Client
 from holdfast.testing.simulation.evidence import Evidence, Problem
 from holdfast.testing.simulation.scenarios.agents import Agents
 from holdfast.testing.simulation.scenarios.conversations import entered
-from holdfast.testing.simulation.world import EPOCH_MS, SimulatedProcess
+from holdfast.testing.simulation.world import EPOCH_MS
 
 EVENT = "order"
 """The type of all events."""
@@ -112,18 +111,16 @@ class Background(Agents):
 
     # --- the client ----------------------------------------------------------------------------------
 
-    async def run_client(self, process: SimulatedProcess) -> None:
-        async with self.runtime(process, upkeep=Upkeep(on=process.random.random() < 0.5)) as runtime:
-            client = Client(process, runtime.mount.holdfast, self.history)
-            for session_id in self.agents:
-                await client.insist(lambda: runtime.session(session_id).open())  # noqa: B023
-                self.history.started.setdefault(session_id, client.now_s())
-            if not self.is_removing:
-                await self._register(client, runtime)
-                await self._emit(client, runtime)
-                await self._start(client, runtime)
-                await self._see_runs(client, runtime)
-            await self._remove(client, runtime)
+    async def talk(self, client: Client, runtime: Runtime, number: int) -> None:
+        for session_id in self.agents:
+            await client.insist(lambda: runtime.session(session_id).open())  # noqa: B023
+            self.history.started.setdefault(session_id, client.now_s())
+        if not self.is_removing:
+            await self._register(client, runtime)
+            await self._emit(client, runtime)
+            await self._start(client, runtime)
+            await self._see_runs(client, runtime)
+        await self._remove(client, runtime)
 
     async def _register(self, client: Client, runtime: Runtime) -> None:
         await client.insist(lambda: runtime.triggers.declare(EVENT))

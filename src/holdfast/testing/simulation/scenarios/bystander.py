@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from holdfast.testing.simulation.scenarios.agents import Agents, SimulatedProvider
+from holdfast.testing.simulation.model import SimulatedModel
+from holdfast.testing.simulation.scenarios.agents import Agents
 from holdfast.testing.simulation.world import SimulatedProcess
 
 
@@ -17,7 +18,7 @@ class Bystander(Agents):
         super().prepare()
         self.world.add_process("bystander", self.serve, restarts=True)
 
-    def provider(self, process: SimulatedProcess) -> SimulatedProvider:
+    def provider(self, process: SimulatedProcess) -> SimulatedModel:
         provider = super().provider(process)
         if process.name == "bystander":
             provider.id = "another"

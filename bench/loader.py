@@ -70,7 +70,7 @@ async def ends(ctx: Context) -> str:
 
 async def _strategy(url: str, session_id: str, program: Any) -> None:
     async with open_holdfast(url, upkeep=Upkeep(on=False)) as holdfast:
-        await holdfast.start(program, id=session_id, llm="host")
+        await holdfast.start(program, id=session_id, llm="host", wait=0)
         await _until_still(holdfast, session_id)
 
 

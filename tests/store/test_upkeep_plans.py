@@ -12,11 +12,11 @@ import asyncpg
 import pytest
 import pytest_asyncio
 
-from holdfast.store.postgres import notify
+from holdfast.store.postgres import notify, shared_history
 from holdfast.store.postgres import upkeep as postgres
 from holdfast.store.postgres.presence import DEAD
 from holdfast.store.postgres.store import PostgresStore
-from holdfast.store.sqlite import statements, upkeep
+from holdfast.store.sqlite import sound_sessions, statements, upkeep
 from holdfast.store.sqlite.store import SqliteStore
 from tests.store.pg_fixtures import database, postgres_url
 
@@ -34,6 +34,7 @@ SQLITE: dict[str, tuple[str, tuple[Any, ...]]] = {
     "children": (upkeep.served(upkeep.OPEN_CHILDREN, ["default"]), (1, "default", 1)),
     "ended": (upkeep.served(upkeep.OVER, ["default"]), (1, "default", 1)),
     "changes": (statements.CHANGES, (0, 0, 0)),
+    "families": (sound_sessions.JOURNALS.format(ids="?, ?"), ("s", "s.q-0", 1)),
 }
 
 POSTGRES: dict[str, tuple[str, tuple[Any, ...]]] = {
@@ -48,6 +49,7 @@ POSTGRES: dict[str, tuple[str, tuple[Any, ...]]] = {
     "children": (postgres.OPEN_CHILDREN, (["default"], 1, 1)),
     "ended": (postgres.OVER, (1, ["default"], 1)),
     "changes": (notify._MARKS, (["s"],)),
+    "families": (shared_history.READ_MANY, (["s", "s.q-0"], 0, 1)),
 }
 
 

@@ -18,7 +18,7 @@ _TOGETHER = 500
 
 _SESSION_ID, _POSITION, _SHARES, _ROW = 0, 1, 2, 3
 
-_JOURNALS = (
+JOURNALS = (
     "SELECT s.id, s.position, EXISTS (SELECT 1 FROM shares WHERE session = s.num), "
     f"{sql.ROW_COLUMNS} FROM sessions s JOIN journal j ON j.session = s.num"
     " WHERE s.id IN ({ids}) AND s.position <= ? ORDER BY s.num, j.first"
@@ -39,7 +39,7 @@ def load_sound(connection: sqlite3.Connection, session_ids: Sequence[str], longe
 
 def _together(connection: sqlite3.Connection, session_ids: Sequence[str], longest: int) -> list[Session | None]:
     marks = ", ".join("?" * len(session_ids))
-    rows = connection.execute(_JOURNALS.format(ids=marks), (*session_ids, longest))
+    rows = connection.execute(JOURNALS.format(ids=marks), (*session_ids, longest))
     found: list[Session | None] = []
     for session_id, lines in groupby(rows, key=itemgetter(_SESSION_ID)):
         own = list(lines)

@@ -18,6 +18,8 @@ import pytest
 
 from holdfast.core.events import CompletedEvent
 from holdfast.programs.kinds import get_language
+from holdfast.store import open_store
+from holdfast.store.errors import StoreUnavailableError
 from holdfast.store.patience import patience
 from holdfast.strategies.evaluation.data.dataset import Dataset
 from holdfast.strategies.evaluation.evaluation import Evaluation
@@ -125,6 +127,26 @@ async def test_rows_come_back_as_they_were_written(tmp_path: Path) -> None:
         key = (await store.list_state(rows.namespace, prefix="t:"))[0]
         await store.put_state(rows.namespace, key, "[[damaged")
         assert len(list((await TrialRows.load(store, "e-1")).trials())) < 1200, "damage is a loss, and no error"
+
+
+async def test_rows_whose_writing_failed_are_written_the_next_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with open_store(f"sqlite:///{tmp_path / 'rows.db'}") as store:
+        rows = TrialRows("e-1")
+        rows.add_trial(TrialKey("a", 1, 0), TrialRow(1, 1, 1, "done"))
+        with monkeypatch.context() as broken:
+
+            async def refuse(*_: object, **__: object) -> int:
+                raise StoreUnavailableError("rows.db", "the disk is full")
+
+            broken.setattr(store, "put_state", refuse)
+            with pytest.raises(StoreUnavailableError):
+                await rows.write(store)
+        assert rows.unwritten > 0
+        await rows.write(store)
+        assert rows.unwritten == 0
+        assert (await TrialRows.load(store, "e-1")).trial(TrialKey("a", 1, 0)) == TrialRow(1, 1, 1, "done")
 
 
 async def test_two_who_write_rows_lose_none_of_each_other(tmp_path: Path) -> None:

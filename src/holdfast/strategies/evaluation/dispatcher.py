@@ -14,6 +14,7 @@ from typing import Any, TypeAlias
 import msgspec
 
 from holdfast.agent.runtime import Runtime
+from holdfast.core.errors import HoldfastError
 from holdfast.core.values import Json
 from holdfast.engine.drivers import Attempt
 from holdfast.engine.holdfast import Holdfast
@@ -123,14 +124,16 @@ class _OrderRun:
         spent = Spent(before.cost, before.tokens, before.calls)
         self._budget = SharedBudget(self._terms.plan.budget, spent, slots)
         self._asked_graders = AskedGraders(self._hf, self.evaluation, self._terms.plan, self.starts, self._budget)
-        writing = asyncio.create_task(self._write_regularly())
+        over = asyncio.Event()
+        writing = asyncio.create_task(self._write_regularly(over))
         try:
             todo = self._todo()
             await self._in_parallel([self._run_trials(todo) for _ in range(slots)])
             graded = self._ungraded()
             await self._in_parallel([self._grade_rest(graded) for _ in range(slots)])
         finally:
-            await _ended(writing)
+            over.set()
+            await writing
         await self._rows.write(self._hf.store)
         self._tell()
         return self._summary()
@@ -316,22 +319,17 @@ class _OrderRun:
             async with self._writing:
                 await self._rows.write(self._hf.store)
 
-    async def _write_regularly(self) -> None:
-        """Write rows as they come, also while all other trials wait."""
-        while True:
-            await asyncio.sleep(WRITE_S)
-            if self._rows.unwritten:
-                async with self._writing:
-                    await self._rows.write(self._hf.store)
+    async def _write_regularly(self, over: asyncio.Event) -> None:
+        """Write rows as they come, also while all other trials wait, until the work is over."""
+        while not over.is_set():
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(over.wait(), WRITE_S)
+            if self._rows.unwritten and not over.is_set():
+                with contextlib.suppress(HoldfastError):  # what could not be written is written at the end, or told
+                    async with self._writing:
+                        await self._rows.write(self._hf.store)
 
     def _tell(self) -> None:
         if self.listener is not None:
             total = len(self._terms.plan.arms) * len(self._cases) * self._terms.plan.repeat
             self.listener(WorkProgress(self._done, total, self._failed, self._budget.spent.cost or None, self._running))
-
-
-async def _ended(task: asyncio.Task[None]) -> None:
-    """End a task that runs for ever; raises what it failed with."""
-    task.cancel()
-    with contextlib.suppress(asyncio.CancelledError):
-        await task

@@ -157,9 +157,20 @@ class TrialRows:
         self.unwritten += 1
 
     async def write(self, store: Store) -> None:
-        """Write what was added. What another process has written meanwhile is kept, too."""
+        """Write what was added. What another process has written meanwhile is kept, too.
+
+        Whatever is not written because this fails or is cancelled, the next call writes.
+        """
         changed, self._changed, self.unwritten = self._changed, set(), 0
-        for block in changed:
+        try:
+            await self._write_blocks(store, changed)
+        finally:
+            self._changed |= changed
+            self.unwritten += len(changed)
+
+    async def _write_blocks(self, store: Store, changed: set[_TrialBlock | _GradeBlock]) -> None:
+        """Write blocks, and take each out of the set once it is written."""
+        for block in list(changed):
             key = ":".join(["t" if len(block) == 3 else "g", *map(str, block)])
             while True:
                 rows = list((self._trials[block] if len(block) == 3 else self._grades[block]).values())
@@ -167,6 +178,7 @@ class TrialRows:
                 try:
                     version = self._versions.get(key, 0)
                     self._versions[key] = await store.put_state(self.namespace, key, text, expected=version)
+                    changed.discard(block)
                     break
                 except StateConflictError:
                     await self._merge(store, key)

@@ -49,7 +49,7 @@ async def test_the_figures_of_an_evaluation(api: ApiServer) -> None:
     even_arm, right_arm = found["arms"]
     assert (even_arm["score"], right_arm["score"], right_arm["errors"]) == (2 / 3, 2 / 3, 2)
     assert even_arm["low"] <= even_arm["score"] <= even_arm["high"]
-    assert right_arm["failures"][0]["why"] == "error: ValueError: too many"
+    assert right_arm["failures"][0]["why"].startswith("error: ValueError: too many")
     (pair,) = found["pairs"]
     assert (pair["better"], pair["worse"], pair["common"]) == (1, 1, 3)
 
@@ -63,7 +63,8 @@ async def test_the_cases_of_an_evaluation_by_arm(api: ApiServer) -> None:
     assert cell["session_id"] == "e-1.t-tests.http.right-1-1"
     assert (await api.get(f"/sessions/{cell['session_id']}")).status_code == 200
     rest = (await api.get("/evaluations/e-1/cases", params={"after": 2})).json()
-    assert (rest["data"][0]["cells"][1]["trouble"], rest["next"]) == ("error: ValueError: too many", None)
+    assert rest["data"][0]["cells"][1]["trouble"].startswith("error: ValueError: too many")
+    assert rest["next"] is None
     differing = (await api.get("/evaluations/e-1/cases", params={"differing": "true"})).json()
     assert [row["id"] for row in differing["data"]] == ["c1", "c2"]
     hardest = (await api.get("/evaluations/e-1/cases", params={"order": "hardest"})).json()

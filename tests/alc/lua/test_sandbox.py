@@ -47,7 +47,9 @@ ALLOWED = {
 
 
 def test_the_globals_are_those_on_the_list_and_no_others(hf: SyncHoldfast) -> None:
-    names = result(run(hf, "local names = {} for name in pairs(_G) do names[#names + 1] = name end return names"))
+    names = result(
+        run(hf, "local names = {} for name in pairs(_G) do names[#names + 1] = name end return names", ctx={})
+    )
     assert set(names) == ALLOWED
 
 

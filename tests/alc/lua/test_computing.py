@@ -1,0 +1,118 @@
+"""Computing in Lua: `pairs` in the stable order whatever table it walks, and programs that run without a hook."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from holdfast.alc.lua.frames import VmSpec, VmWaking
+from holdfast.alc.lua.outcomes import step_of
+from holdfast.alc.lua.packages import Roots
+from holdfast.alc.lua.stopper import LOOK_S, Stopper
+from holdfast.alc.lua.vm import Vm
+from holdfast.core.values import encode
+from holdfast.programs.contract import AskStep, RaiseStep, ReturnStep
+from holdfast.testing.patience import HANG_S
+from tests.alc.lua.scripted import run
+
+WALK = """
+local function walk(t)
+    local seen = {}
+    for k, v in pairs(t) do seen[#seen + 1] = k .. '=' .. v end
+    return seen
+end
+"""
+
+
+def test_tables_of_one_kind_are_walked_in_the_order_of_their_names_however_they_were_made() -> None:
+    code = """
+        local one, two = { pear = 1, fig = 2, apple = 3 }, {}
+        for _, name in ipairs({ "fig", "apple", "lime", "pear" }) do two[name] = #name end
+        two.lime = nil
+        return { walk(one), walk(two), walk(one), walk({ fig = 1 }), walk({}) }
+    """
+    first = ["apple=3", "fig=2", "pear=1"]
+    assert run(WALK + code).result == [first, ["apple=5", "fig=3", "pear=4"], first, ["fig=1"], {}]
+
+
+def test_what_is_added_or_taken_out_during_a_walk_is_treated_as_before() -> None:
+    code = """
+        local function changed(t)
+            local seen = {}
+            for k in pairs(t) do
+                seen[#seen + 1] = k
+                t.c, t.zz = nil, 1
+            end
+            return table.concat(seen)
+        end
+        return { changed({ a = 1, b = 2, c = 3, d = 4 }), changed({ a = 1, b = 2, c = 3, d = 4 }) }
+    """
+    assert run(code).result == ["abd", "abd"]
+
+
+@pytest.mark.parametrize(
+    ("table", "keys"),
+    [
+        ("{ 'x', 'y', 'z' }", "1=x 2=y 3=z"),
+        ("{ 'x', 'y', b = 2, a = 1 }", "1=x 2=y a=1 b=2"),
+        ("{ [0] = 'o', 'x', [-1] = 'n', [2.5] = 'h' }", "-1=n 0=o 1=x 2.5=h"),
+        ("{ [30] = 'c', [10] = 'a', [20] = 'b' }", "10=a 20=b 30=c"),
+        ("setmetatable({ b = 2, a = 1 }, { __index = { c = 3 } })", "a=1 b=2"),
+    ],
+)
+def test_lists_and_mixed_tables_are_walked_in_the_stable_order(table: str, keys: str) -> None:
+    assert run(WALK + f"return table.concat(walk({table}), ' ')").result == keys
+
+
+def test_more_kinds_of_tables_than_are_remembered_are_walked_in_order_too() -> None:
+    code = """
+        for i = 1, 3000 do
+            local seen = table.concat(walk({ ["n" .. i] = i, ["a" .. i] = i, m = i }), " ")
+            assert(seen == ("a%d=%d m=%d n%d=%d"):format(i, i, i, i, i), seen)
+        end
+        local many, names = {}, {}
+        for i = 1, 500 do names[i] = ("k%03d"):format(i) many[names[i]] = i end
+        local at = 0
+        for name in pairs(many) do at = at + 1 assert(name == names[at]) end
+        return at
+    """
+    assert run(WALK + code).result == 500
+
+
+# --- the stopper -----------------------------------------------------------------------------------
+
+
+def watched(code: str, deadline_s: float) -> Vm:
+    config = {"name": "t", "code": code, "ctx": None, "seed": 1, "at": 0, "deadline_s": deadline_s, "dirs": {}}
+    config |= {"over": "too long", "full": "too much", "replay_slack": 1}
+    stopper = Stopper.found()
+    assert stopper is not None  # the Lua that we are built on lets it
+    return Vm(VmSpec(encode(config), Roots(), is_trusted=False, memory_mib=64, scenarios="/nowhere"), stopper)
+
+
+@pytest.mark.parametrize("loop", ["while true do end", "while true do pcall(error) end", "repeat until pcall(error)"])
+def test_a_program_without_a_hook_is_stopped_at_its_deadline(loop: str) -> None:
+    vm = watched(f"alc.llm('first') {loop}", 0.2)
+    assert isinstance(step_of(vm.step(VmWaking(0, 0, 0))), AskStep)
+    began = time.process_time()
+    step = step_of(vm.step(VmWaking(0, 1, 1, answers=[b"x"], forms=b"s")))
+    assert isinstance(step, RaiseStep)
+    assert (step.kind, step.error) == ("deadline", "too long")
+    assert 0.2 <= time.process_time() - began < HANG_S
+
+
+def test_a_loop_in_a_coroutine_of_the_program_is_stopped_too() -> None:
+    step = step_of(watched("coroutine.wrap(function() while true do end end)()", 0.2).step(VmWaking(0, 0, 0)))
+    assert isinstance(step, RaiseStep)
+    assert step.kind == "deadline"
+
+
+def test_time_between_two_steps_does_not_count() -> None:
+    vm = watched("alc.llm('first') local n = 0 for i = 1, 100000 do n = n + i end return n", 2 * LOOK_S)
+    vm.step(VmWaking(0, 0, 0))
+    until = time.process_time() + 4 * LOOK_S
+    while time.process_time() < until:
+        pass
+    step = step_of(vm.step(VmWaking(0, 1, 1, answers=[b"x"], forms=b"s")))
+    assert isinstance(step, ReturnStep)

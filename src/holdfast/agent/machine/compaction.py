@@ -68,7 +68,7 @@ class WindowUsage(msgspec.Struct):
     _fixed: int | None = None
     """The remaining part: the system text and the tools; None until a service has counted."""
     names_told: bool = False
-    """Whether the model was told in this window which names its cells can read. What cells change is told as it does."""
+    """Whether the model was told in this window which names its cells can read. What a cell changes is told with it."""
 
     def began(self, tokens: int) -> None:
         """The conversation begins anew, with this many tokens."""

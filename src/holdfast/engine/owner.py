@@ -249,6 +249,8 @@ class Owner:
 
     def driver_of(self, session: Session, query: Query) -> Driver | None:
         """The driver that answers a query here, if one may: what the query needs has to be here as well."""
+        if not self.drivers.may_have_effects and query.kind != "tool":
+            return None  # there are none but for the runtime's own tools
         driver = self.drivers.find(session.id, query)
         if driver is not None:
             for need in query_needs(session, query):
@@ -258,7 +260,10 @@ class Owner:
 
     def drives(self, session: Session, query: Query) -> bool:
         """Whether a query is answered without a host: here, or as its program kind says, by a process that can."""
-        if query.kind in ("timer", "child") or asks_state(query) or session.kind_fold.query_needs(query):
+        kind = query.kind
+        if kind in ("timer", "child") or (kind == "tool" and asks_state(query)):
+            return True
+        if session.kind_fold.query_needs(query):
             return True
         driver = self.driver_of(session, query)
         return driver is not None and driver.recovery != "ask"

@@ -15,7 +15,7 @@ def patience(seconds: float) -> float:
     return seconds * PATIENCE
 
 
-FAR_SLOWER = 100
+FAR_SLOWER = 20
 """How much slower a machine may be before it looks at what others do more seldom than usual. A few times slower, it
 has to look as often as ever, because somebody waits; a thousand times slower, as under an emulator, it would do little
 else."""

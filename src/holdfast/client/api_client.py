@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from holdfast.client.wire import error_of
+from holdfast.client.wire import RemoteError, error_of
 from holdfast.core.errors import HoldfastError, InvalidValueError
 from holdfast.store.errors import StoreUnavailableError
 
@@ -30,6 +30,9 @@ SILENCE_S = 45.0
 
 REQUEST_S = 45.0
 """Seconds that a reply may take: the longest that a server lets a request wait, and half as much again."""
+
+PREVIEW_BYTES = 200
+"""Bytes of a reply that makes no sense that are shown."""
 
 _AGAIN = frozenset({429, 502, 503, 504})
 """Statuses after which the same request may succeed."""
@@ -138,9 +141,9 @@ class ApiClient:
                     async for piece in reply.aiter_bytes():
                         for event in reader.feed(piece):
                             failures = 0
-                            data = msgspec.json.decode(event.data)
+                            data = _event_data(event.data)
                             if data.get("type") == "error":
-                                raise error_of(data["problem"], data["problem"]["status"])
+                                raise _told_error(data.get("problem"), 500)
                             if data.get("type") == "bye":
                                 raise httpx2.ReadError("the server is shutting down")
                             after = event.id or after
@@ -156,12 +159,42 @@ class ApiClient:
 def _checked(reply: httpx2.Response) -> Any:
     """What a reply says. Raises the error that it tells of."""
     if reply.status_code < 400:
-        return reply.json() if reply.content else None
+        return _json(reply.content, reply.status_code) if reply.content else None
     try:
-        problem = reply.json()
-    except ValueError:
-        problem = {"detail": f"the server answered {reply.status_code}: {reply.text[:200]}"}
-    raise error_of(problem if isinstance(problem, dict) else {}, reply.status_code)
+        problem = msgspec.json.decode(reply.content)
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        problem = {"detail": f"the server answered {reply.status_code}: {_preview(reply.content)}"}
+    raise _told_error(problem, reply.status_code)
+
+
+def _told_error(problem: Any, status: int) -> HoldfastError:
+    """The error that a problem document tells of, whatever a server has sent in place of one."""
+    given = problem if isinstance(problem, dict) else {}
+    told = given.get("status")
+    return error_of(given, told if isinstance(told, int) else status)
+
+
+def _event_data(data: bytes) -> dict[str, Any]:
+    event = _json(data, 200)
+    if not isinstance(event, dict):
+        raise _unreadable(data, 200)
+    return event
+
+
+def _json(content: bytes, status: int) -> Any:
+    try:
+        return msgspec.json.decode(content)
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        raise _unreadable(content, status) from None
+
+
+def _unreadable(content: bytes, status: int) -> RemoteError:
+    why = f"that is no reply of a Holdfast server: {_preview(content)}; is the address right?"
+    return RemoteError("unreadable_reply", why, status, {})
+
+
+def _preview(content: bytes) -> str:
+    return content[:PREVIEW_BYTES].decode("utf-8", "replace")
 
 
 def _pause_s(number: int) -> float:

@@ -39,6 +39,9 @@ from holdfast.core.records import Entry, any_query, decode_record
 _ERROR_MODULES = ("core.errors", "core.cursors", "store.errors", "programs.errors", "engine.errors", "agent.errors")
 """Where the errors are defined that a server may tell of."""
 
+MOST_DETAIL_CHARS = 2_000
+"""Characters of what a server says is wrong."""
+
 _PROBLEM_TYPE = "urn:holdfast:error:"
 
 
@@ -68,7 +71,8 @@ def error_of(problem: Mapping[str, Any], status: int) -> HoldfastError:
             pass  # the server's version has other fields
     standard = ("type", "title", "status", "detail", "instance")
     fields = {key: value for key, value in problem.items() if key not in standard}
-    return RemoteError(kind or "error", str(problem.get("detail", f"the server answered {status}")), status, fields)
+    detail = str(problem.get("detail") or "").strip() or f"the server answered {status}"
+    return RemoteError(kind or "error", detail[:MOST_DETAIL_CHARS], status, fields)
 
 
 @cache

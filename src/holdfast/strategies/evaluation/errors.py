@@ -6,6 +6,9 @@ from dataclasses import dataclass
 
 from holdfast.core.errors import ExitCode, HoldfastError
 
+SHOWN_CHARS = 600
+"""Characters of what is wrong with a dataset that are shown: it may quote what is in a file."""
+
 
 @dataclass(eq=False)
 class DatasetError(HoldfastError):
@@ -16,7 +19,8 @@ class DatasetError(HoldfastError):
     kind = "invalid_dataset"
 
     def __str__(self) -> str:
-        return f"dataset {self.where}: {self.why}"
+        why = self.why if len(self.why) <= SHOWN_CHARS else f"{self.why[:SHOWN_CHARS]}…"
+        return f"dataset {self.where}: {why}"
 
 
 @dataclass(eq=False)

@@ -75,6 +75,10 @@ def make_case(row: Mapping[str, Any], where: str) -> Case:
     def fail(why: str) -> DatasetError:
         return DatasetError(where, why)
 
+    try:
+        check_value(dict(row), "row")
+    except HoldfastError as error:
+        raise fail(str(error)) from None
     if unknown := sorted(set(row) - set(_FIELDS)):
         raise fail(f"unknown fields {', '.join(unknown)}; there are {', '.join(_FIELDS)} (map others: --field id=key)")
     if row.get("input") in (None, "", [], {}):
@@ -88,9 +92,8 @@ def make_case(row: Mapping[str, Any], where: str) -> Case:
             own[name] = str(own[name])
     own.setdefault("id", f"c-{digest([own['input'], own['choices']], ID_CHARS)}")
     try:
-        check_value(own, "row")
         case = msgspec.convert(own, Case)
-    except (HoldfastError, msgspec.ValidationError) as error:
+    except msgspec.ValidationError as error:
         raise fail(str(error)) from None
     if len(case.choices) > len(ascii_uppercase):
         raise fail(f"{len(case.choices)} choices; at most {len(ascii_uppercase)} can be named by a letter")

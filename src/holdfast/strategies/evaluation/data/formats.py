@@ -11,6 +11,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from holdfast.core.errors import InvalidValueError
+from holdfast.core.values import check_value
 from holdfast.strategies.evaluation.data.lua_scenario import read_scenario
 from holdfast.strategies.evaluation.errors import DatasetError
 
@@ -133,9 +135,13 @@ def _parsed_yaml(file: Path) -> Any:
             str(file), "reading YAML needs PyYAML: install `holdfast[yaml]`, or write the file as JSON"
         ) from None
     try:
-        return yaml.safe_load(_read(file))
-    except yaml.YAMLError as error:
+        value = yaml.safe_load(_read(file))
+        check_value(value, "its content")  # YAML has more than JSON: dates, sets, keys that are no text
+    except InvalidValueError as error:
+        raise DatasetError(str(file), f"{error}; put what is to be text in quotes") from None
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise DatasetError(str(file), f"it is not YAML: {error}") from None
+    return value
 
 
 def _document(value: Any, where: str) -> Iterator[dict[str, Any]]:
@@ -166,8 +172,8 @@ def _table(file: Path, delimiter: str) -> Iterator[dict[str, Any]]:
 def _cell(key: str, text: str) -> Any:
     if text[:1] in "[{":
         try:
-            return json.loads(text)
-        except ValueError:
+            return json.loads(text, parse_constant=_refuse_constant)
+        except (ValueError, RecursionError):
             return text
     if key in _LISTS:
         return [part.strip() for part in text.split(";") if part.strip()]

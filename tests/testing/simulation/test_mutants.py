@@ -29,6 +29,7 @@ from holdfast.engine.drivers import Attempt, Driver
 from holdfast.engine.effects import Effects
 from holdfast.engine.holdfast import Holdfast
 from holdfast.engine.keeper import Keeper
+from holdfast.engine.patrol import Patrol
 from holdfast.engine.session_fold import SessionFold
 from holdfast.engine.takeover import Takeover
 from holdfast.engine.timers import Timers
@@ -242,7 +243,7 @@ MUTANTS = [
     Mutant("the position of a writer is not checked", [(memory, "commit_epoch", _without_position)]),
     Mutant("a commit is acknowledged and not written", [(StoreServer, "carry_out", _forgets_some)]),
     Mutant("a lease is never let go", [(memory, "lease_columns", _held_for_ever)]),
-    Mutant("nobody resumes orphans", [(Takeover, "_resume_orphans", _nothing), (Takeover, "_patrol", _nothing)]),
+    Mutant("nobody resumes orphans", [(Takeover, "_resume_orphans", _nothing), (Patrol, "_step", _nothing)]),
     Mutant("parents are not told of their children", [(ChildSessions, "_tell", _nothing)]),
     Mutant("children that nobody waits for go on", [(ChildSessions, "_cancel", _nothing)], Abandons, CALM),
     Mutant("what must never be repeated is", [(Driver, "recover", _always_again)]),

@@ -8,9 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-import traceback
 from pathlib import Path
-from typing import NamedTuple
 
 from holdfast import Runtime, ToolContext, strategy, tool
 from holdfast.agent.processes.processes import strategy as strategy_work
@@ -22,9 +20,10 @@ from holdfast.core.errors import InvalidValueError
 from holdfast.core.queries import Usage
 from holdfast.programs.native.ctx import Context
 from holdfast.store import open_store
-from holdfast.testing.crash.seams import Seam, SeamObserver
+from holdfast.testing.crash.seams import SeamObserver
 from holdfast.testing.patience import HANG_S, until
 from holdfast.testing.provider import ScriptedProvider, reply
+from tests.agent.background.jobs import Job
 
 AHEAD_S = 0.3
 """Seconds until the schedule is due, when it is registered."""
@@ -41,31 +40,9 @@ async def thinks(ctx: Context) -> str:
     return str(await ctx.llm("think"))
 
 
-class Job(NamedTuple):
-    """What a process does, and where it dies."""
-
-    url: str
-    directory: Path
-    name: str = "first"
-    deadly: Seam | None = None
-
-    @property
-    def trace(self) -> Path:
-        return self.directory / f"trace-{self.name}"
-
-    @property
-    def ledger(self) -> Path:
-        """A line for each time that the tool was run."""
-        return self.directory / "ledger"
-
-
 def background_job(job: Job) -> None:
     machine.MAX_RECORDS = FEW_RECORDS
-    try:
-        asyncio.run(_work(job))
-    except BaseException:
-        (job.directory / "error").write_text(traceback.format_exc())
-        raise
+    job.run(_work)
 
 
 async def _work(job: Job) -> None:
@@ -77,7 +54,7 @@ async def _work(job: Job) -> None:
         return what
 
     seams = SeamObserver(job.trace, job.deadly)
-    seams.step = "background"
+    seams.step = job.scenario
     store = seams.guard(open_store(job.url))
     model = ScriptedProvider([reply("hm", usage=USED)], loop=True)
     runtime = Runtime(store, provider=model, model="m", tools=[note], seam=seams)

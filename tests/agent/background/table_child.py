@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import json
-import traceback
 from collections.abc import Awaitable, Callable
-from pathlib import Path
-from typing import NamedTuple
 
 from holdfast import Runtime, ToolContext, tool
 from holdfast.agent.processes.processes import tool_call
 from holdfast.agent.processes.terms import OutsideWork, RecoveryContract
 from holdfast.agent.triggers.terms import EventSource, IntervalSource
 from holdfast.store import open_store
-from holdfast.testing.crash.seams import Seam, SeamObserver
+from holdfast.testing.crash.seams import SeamObserver
 from holdfast.testing.patience import HANG_S, until
 from holdfast.testing.provider import ScriptedProvider
+from tests.agent.background.jobs import Job
 
 AHEAD_MS = 300
 """Milliseconds until the schedule is due, when it is registered; after that it is due in an hour."""
@@ -27,36 +25,8 @@ PROCESS = "p-spawned"
 SESSION = "chat"
 
 
-class Job(NamedTuple):
-    """What a process does, and where it dies."""
-
-    scenario: str
-    url: str
-    directory: Path
-    name: str = "first"
-    deadly: Seam | None = None
-
-    @property
-    def trace(self) -> Path:
-        return self.directory / f"trace-{self.name}"
-
-    @property
-    def ledger(self) -> Path:
-        """A line for each time that the tool was run."""
-        return self.directory / "ledger"
-
-    @property
-    def error(self) -> str:
-        path = self.directory / "error"
-        return path.read_text() if path.exists() else ""
-
-
 def table_job(job: Job) -> None:
-    try:
-        asyncio.run(_work(job))
-    except BaseException:
-        (job.directory / "error").write_text(traceback.format_exc())
-        raise
+    job.run(_work)
 
 
 async def _work(job: Job) -> None:

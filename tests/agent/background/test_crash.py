@@ -23,7 +23,8 @@ from holdfast.engine.upkeep import Upkeep
 from holdfast.testing.crash.processes import run_process
 from holdfast.testing.crash.seams import Seam, read_trace
 from holdfast.testing.postgres_server import fresh_database
-from tests.agent.background.crash_child import Job, background_job
+from tests.agent.background.crash_child import background_job
+from tests.agent.background.jobs import Job
 
 SHARE = {"sqlite": 6, "postgresql": 20}
 """One in so many seams is tried in the default run; a soak tries all of them."""
@@ -39,16 +40,11 @@ def died_at(seam: Seam, job: Job) -> list[str]:
     code = run_process(background_job, job._replace(deadly=seam))
     if code == 0:
         return []  # who is first of two who write at the same time may differ, and with it how often a seam is reached
-    assert code == -signal.SIGKILL, f"{seam}: it ended with {code} {_error(job)}"
+    assert code == -signal.SIGKILL, f"{seam}: it ended with {code} {job.error}"
     code = run_process(background_job, job._replace(name="second"))
     if code != 0:
-        return [f"{seam}: the second process ended with {code} {_error(job)}"]
+        return [f"{seam}: the second process ended with {code} {job.error}"]
     return [f"{seam}: {sentence}" for sentence in asyncio.run(broken(job))]
-
-
-def _error(job: Job) -> str:
-    path = job.directory / "error"
-    return path.read_text() if path.exists() else ""
 
 
 async def broken(job: Job, *, is_whole: bool = False) -> list[str]:
@@ -91,7 +87,7 @@ def test_background_work_survives_a_kill_at_every_seam(
         return Job(url, tmp_path / name)
 
     traced = make("traced")
-    assert run_process(background_job, traced) == 0, _error(traced)
+    assert run_process(background_job, traced) == 0, traced.error
     assert asyncio.run(broken(traced, is_whole=True)) == []
     seams = [seam for seam in read_trace(traced.trace) if not seam.name.endswith(" renew")]
     assert {seam.name for seam in seams} >= NAMES

@@ -27,7 +27,8 @@ from holdfast.engine.upkeep import Upkeep
 from holdfast.testing.crash.processes import run_process
 from holdfast.testing.crash.seams import Seam, read_trace
 from holdfast.testing.postgres_server import fresh_database
-from tests.agent.background.table_child import PROCESS, SCENARIOS, SESSION, Job, table_job
+from tests.agent.background.jobs import Job
+from tests.agent.background.table_child import PROCESS, SCENARIOS, SESSION, table_job
 
 TABLE: dict[str, Any] = json.loads((Path(__file__).parent.parent / "crash_table.json").read_text())["background"]
 
@@ -111,7 +112,7 @@ def make(request: pytest.FixtureRequest, tmp_path: Path) -> MakeJob:
     def made(scenario: str, name: str) -> Job:
         (tmp_path / name).mkdir()
         url = fresh_database(server) if server else f"sqlite:///{tmp_path / name}/sessions.db"
-        return Job(scenario, url, tmp_path / name)
+        return Job(url, tmp_path / name, scenario)
 
     return made
 

@@ -88,3 +88,12 @@ def test_a_question_of_a_subagent_leaves_a_chat_without_a_person(project: Home) 
         left = project.process("chat", "--model", f"{server.url}#m", *options, "-m", "Go", "--store", project.url)
         assert "q-2.q-2" in left.stdout + left.stderr
         assert "q-2.q-2" in project.ok("show", "talk", "--tree", "--store", project.url)
+
+
+def test_a_subagent_that_lacks_a_tool_is_named_with_what_to_do(project: Home) -> None:
+    wants = CRITIC.replace("---\nYou", "tools: [find]\n---\nYou")
+    (project.folder / "agents" / "critic.md").write_text(wants)
+    refused = project.call("chat", "--model", "http://127.0.0.1:9#m", "-m", "Go")
+    assert refused.exit_code == 2
+    assert "subagent 'critic': there is no tool 'find'" in refused.stderr
+    assert "with --tool, or use no subagents with --no-agents" in refused.stderr

@@ -19,6 +19,7 @@ _NEXT_STEPS = {
     "no_pending_query": "`holdfast show` prints its state",
     "invalid_transition": "`holdfast show` prints how it ended",
     "query_id_required": "choose one with --query",
+    "agent_definition": "mend it, give a missing tool with --tool, or use no subagents with --no-agents",
     "not_an_agent": "resume it with `holdfast run --resume`",
 }
 """What to do next, for kinds of error whose own sentence does not say it."""

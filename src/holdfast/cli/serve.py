@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from holdfast.cli.agent_runtime import make_runtime, model_names
+from holdfast.cli.agent_runtime import agents_options, find_agents, make_runtime, model_names
 from holdfast.cli.errors import InputError
 from holdfast.cli.models import MODEL_VARIABLE, close_provider
 from holdfast.cli.options import common, service_option, settings
@@ -61,6 +61,7 @@ DEMO_TURNS = 4
 @click.option(
     "--mcp", "servers", multiple=True, metavar="NAME=COMMAND|URL", help="An MCP server with more tools. Repeatable."
 )
+@agents_options
 @click.option(
     "--demo", is_flag=True, help="Show a little world of sessions with scripted models, in a store of its own."
 )
@@ -85,6 +86,8 @@ def serve_command(
     base_url: str | None,
     tools: tuple[str, ...],
     servers: tuple[str, ...],
+    agents: tuple[str, ...],
+    no_agents: bool,
     demo: bool,
     log_format: str,
     open_metrics: bool,
@@ -106,21 +109,25 @@ def serve_command(
     _set_up_logging(log_format)
     load_served()
     if demo:
-        if app is not None or models or tools or servers:
-            raise InputError("the demo has its own models and tools: leave out APP, --model, --tool and --mcp")
+        if app is not None or models or tools or servers or agents:
+            raise InputError(
+                "the demo has its own models and tools: leave out APP, --model, --tool, --mcp and --agents"
+            )
         from holdfast.serve.demo import demo_runtime
 
         runtime = demo_runtime(settings().store or f"sqlite:///{tempfile.mkdtemp(prefix='holdfast-demo-')}/demo.db")
         turns = turns or DEMO_TURNS
     elif app is not None:
-        if models or tools or servers or base_url is not None:
+        if models or tools or servers or agents or base_url is not None:
             raise InputError(
-                "a runtime that is named has its own models and tools: leave out --model, --tool and --mcp"
+                "a runtime that is named has its own models and tools: leave out --model, --tool, --mcp and --agents"
             )
         runtime = _named_runtime(app)
     else:
         url = settings().url(create=True)
-        runtime = make_runtime(url, model_names(models), base_url, [*find_tools(tools), *find_servers(servers)])
+        found = [*find_tools(tools), *find_servers(servers)]
+        defined = find_agents(agents, none=no_agents)
+        runtime = make_runtime(url, model_names(models), base_url, found, agents=defined)
     http = HttpSettings(host, port, local_token(), tuple(map(str.lower, names)))
     features = frozenset((["work"] if turns else []) + (["demo"] if demo else []))
     options = SiteOptions(open_metrics, allow_private_webhooks, features)

@@ -19,6 +19,7 @@ import pytest
 
 import holdfast
 from holdfast.testing.patience import HANG_S, soon
+from tests.cli.chat_helpers import serving
 
 RUNTIME = """
 from holdfast import Runtime
@@ -75,6 +76,19 @@ async def test_a_server_that_is_killed_loses_nothing_and_the_next_one_goes_on(tm
             session = await hf.session("chat").open()
             result = await session.turn("talk").id("t-1").run(wait=HANG_S)
             assert (result.text, len(await session.messages())) == ("word " * 100, 2)
+
+
+async def test_the_subagents_of_a_project_are_served(tmp_path: Path) -> None:
+    (tmp_path / "holdfast.toml").touch()
+    (tmp_path / "agents").mkdir()
+    (tmp_path / "agents" / "critic.md").write_text("---\ndescription: Finds faults.\n---\nYou are the critic.\n")
+    with serving("Hi.", loop=True) as models:
+        where = ("--model", f"{models.url}#m", "--store", f"sqlite:///{tmp_path}/h.db")
+        with served(tmp_path, *where, "--work", "1") as server:
+            async with server.connect() as hf:
+                await (await hf.session("chat").open()).turn("talk").run(wait=HANG_S)
+        (tool,) = [tool for tool in models.requests[-1].tools if tool.name == "delegate"]
+        assert tool.parameters["properties"]["agent"]["enum"] == ["critic"]
 
 
 async def test_a_stream_of_one_server_shows_the_work_of_another(tmp_path: Path) -> None:

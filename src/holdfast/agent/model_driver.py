@@ -268,7 +268,9 @@ class ModelDriver:
         text = text_of(called.reply.content)
         if turn is not None:
             await self._emit(caller, live.ToolFinishedEvent(turn=turn, call=query.id, name="llm", result=text))
-        return Reply(text, self._priced(called, attempt.session_id))
+        usage = self._priced(called, attempt.session_id)
+        by_model = {called.model: usage} if usage is not None else None
+        return Reply(text, msgspec.structs.replace(usage, by_model=by_model) if usage is not None else None)
 
     def _priced(self, called: CallResult, session_id: str) -> Usage | None:
         """The usage of a call; its cost is computed if the provider gave none and the price is known."""

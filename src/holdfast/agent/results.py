@@ -8,10 +8,10 @@ from typing import Any
 import msgspec
 
 from holdfast.agent.machine.conversation import Conversation
+from holdfast.agent.machine.delegated_usage import PROCESS, SUBAGENT
 from holdfast.agent.machine.messages import AgentMessage, ContentBlock, TextBlock
 from holdfast.agent.machine.policy import Policy
 from holdfast.agent.machine.queries import ApprovalQuery
-from holdfast.agent.machine.spending import PROCESS, SUBAGENT
 from holdfast.agent.machine.tree import Frame
 from holdfast.agent.machine.turn import (
     CommandOutcome,

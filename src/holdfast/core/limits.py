@@ -26,6 +26,10 @@ RECENT_ANSWERS = 128
 """Answers whose positions a session keeps in memory: whoever sends an answer again usually does so soon. An older one
 is searched for in the journal."""
 
+MAX_MODELS = 100
+"""Models of which a session counts apart what was spent on them. No program uses as many; the others are counted as
+unknown."""
+
 RECENT_LOGS = 20
 """Log lines that a session keeps in memory for its status; the journal keeps all of them."""
 

@@ -9,8 +9,8 @@ from typing import Any
 import msgspec
 
 from holdfast.core.budget import Budget, ChildShare, Price, price_for
-from holdfast.core.limits import RECENT_LOGS
-from holdfast.core.queries import Answer, LlmQuery, Usage, Value
+from holdfast.core.limits import MAX_MODELS, RECENT_LOGS
+from holdfast.core.queries import Answer, LlmQuery, Usage, Value, sum_of_usage
 from holdfast.core.records import LoggedRecord, ProgressedRecord
 from holdfast.core.tokens import TokenCount, measure_text
 from holdfast.core.values import Json, value_bytes
@@ -109,6 +109,8 @@ class Metrics:
     background: BackgroundUsage = field(default_factory=BackgroundUsage)
     """What background work has spent on behalf of the session. It counts against the budget, and is no part of the
     other sums: a program measures its own calls by those, and background work ends at any time."""
+    by_model: dict[str, Usage] = field(default_factory=dict)
+    """The part of all that was spent of which whoever spent it has said on which model."""
     custom: dict[str, Json] = field(default_factory=dict)
     progress: ProgressedRecord | None = None
     recent_logs: list[tuple[int, LoggedRecord]] = field(default_factory=list)
@@ -188,6 +190,8 @@ class Metrics:
             self.response_tokens.tokens += response
         else:
             prompt, response = self._correct(prompt, response, usage)
+            if usage.by_model is not None:
+                self._spend_on_models(usage.by_model)
         if usage is not None and usage.cost is not None:
             self.cost += usage.cost
         elif price is not None:
@@ -215,6 +219,7 @@ class Metrics:
             spent or 0 for spent in (usage.llm_calls, usage.prompt_tokens, usage.completion_tokens)
         )
         cost = usage.cost or 0.0
+        self._spend_on_models(usage.by_model or {})
         self.llm_calls += calls
         if prompt or response:  # nobody says how far the child's own count can be trusted
             self.prompt_tokens.add(prompt)
@@ -231,18 +236,28 @@ class Metrics:
         spent.prompt_tokens += usage.prompt_tokens or 0
         spent.completion_tokens += usage.completion_tokens or 0
         spent.cost += usage.cost or 0.0
+        self._spend_on_models(usage.by_model or {})
+
+    def _spend_on_models(self, by_model: Mapping[str, Usage]) -> None:
+        for model, spent in by_model.items():
+            if model in self.by_model:
+                self.by_model[model] = sum_of_usage(self.by_model[model], spent)
+            elif len(self.by_model) < MAX_MODELS:
+                self.by_model[model] = sum_of_usage(Usage(llm_calls=0), spent)
 
     def usage(self, by_model: dict[str, Usage] | None = None) -> Usage | None:
-        """Everything that was spent, as it is reported to the parent; None if that is nothing."""
+        """Everything that was spent, as it is reported to the parent; None if that is nothing. The program may know
+        better on which models."""
         if not self.charged_calls and not self.charged_tokens and not self.charged_cost:
             return None
-        return Usage(
+        total = Usage(
             prompt_tokens=self.prompt_tokens.tokens + self.background.prompt_tokens,
             completion_tokens=self.response_tokens.tokens + self.background.completion_tokens,
             cost=self.charged_cost or None,
             llm_calls=self.charged_calls,
-            by_model=by_model or None,
         )
+        found = by_model or (with_unknown_model(self.by_model, total) if self.by_model else None)
+        return msgspec.structs.replace(total, by_model=found)
 
     def _return_share(self, asked: str) -> None:
         share = self.shares.pop(asked)
@@ -329,3 +344,24 @@ class Metrics:
 
 
 _FIELDS = tuple(each.name for each in fields(Metrics))
+
+
+def with_unknown_model(by_model: Mapping[str, Usage], total: Usage) -> dict[str, Usage]:
+    """What was spent on each model, with the rest of a total under `""`."""
+    known = Usage(llm_calls=0)
+    for spent in by_model.values():
+        known = sum_of_usage(known, spent)
+
+    def rest(name: str) -> Any:
+        return max(0, (getattr(total, name) or 0) - (getattr(known, name) or 0))
+
+    unknown = Usage(
+        prompt_tokens=rest("prompt_tokens"),
+        completion_tokens=rest("completion_tokens"),
+        cost=float(round(rest("cost"), 9)) or None,
+        llm_calls=rest("llm_calls"),
+    )
+    found = dict(by_model)
+    if unknown.prompt_tokens or unknown.completion_tokens or unknown.cost or unknown.llm_calls:
+        found[""] = sum_of_usage(found[""], unknown) if "" in found else unknown
+    return found

@@ -49,7 +49,7 @@ async def test_a_process_is_in_the_report_of_its_owner(any_home: Home) -> None:
         assert report.by_source["turn"] == TokenUsage(input=10, output=5, calls=1)
         assert report.by_source["process"] == TokenUsage(input=30, output=15, calls=3)
         assert report.total == TokenUsage(input=40, output=20, calls=4)
-        assert report.by_model["m-1"] == TokenUsage(input=20, output=10, calls=2)  # of strategies, no model is known
+        assert report.by_model == {"m-1": TokenUsage(input=40, output=20, calls=4)}  # of the strategy, too
         assert (report.calls, report.unsettled) == (4, 0)
         assert (await session.observe().current()).usage == report
     async with talkative(any_home) as runtime:  # and it is read from the journal

@@ -68,7 +68,7 @@ class WindowUsage(msgspec.Struct):
     _fixed: int | None = None
     """The remaining part: the system text and the tools; None until a service has counted."""
     names_told: bool = False
-    """Whether the model was told in this window which names its cells can read. What a cell changes is told with it."""
+    """Whether the model was told in this window which names its cells can read. What cells change is told as well."""
 
     def began(self, tokens: int) -> None:
         """The conversation begins anew, with this many tokens."""
@@ -114,10 +114,7 @@ def content_tokens(content: Iterable[ContentBlock]) -> int:
     """About how many tokens a message takes."""
     tokens = 0
     for block in content:
-        if type(block) is TextBlock:  # as most are
-            tokens += (len(block.text.encode(errors="replace")) + BYTES_PER_TOKEN - 1) // BYTES_PER_TOKEN
-        else:
-            tokens += _block_tokens(block)
+        tokens += value_tokens(block.text) if type(block) is TextBlock else _block_tokens(block)
     return tokens
 
 

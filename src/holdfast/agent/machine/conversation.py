@@ -15,6 +15,7 @@ from collections.abc import Sequence
 import msgspec
 
 from holdfast.agent.machine.archive import FORMAT, Archive, ArchivedNodes, ArchivedTurns, ConversationSegment, Part
+from holdfast.agent.machine.delegated_usage import SUBAGENT, spent_by_model
 from holdfast.agent.machine.delegation import outcome_of_delegation
 from holdfast.agent.machine.folded_conversation import FoldedConversation, decode_folded_conversation
 from holdfast.agent.machine.inbox import Item
@@ -32,7 +33,6 @@ from holdfast.agent.machine.records import (
     SpentRecord,
     TurnRecord,
 )
-from holdfast.agent.machine.spending import SUBAGENT, spent_by_model
 from holdfast.agent.machine.tree import NO_FRAME, Frame, Node, Tree
 from holdfast.agent.machine.turn import (
     FrameSwitchOutcome,
@@ -327,7 +327,8 @@ class Conversation:
                 self._on_reply(entry, answer, usage)
             case LlmQuery() if self.running is not None:
                 if usage is not None and self._policies is not None:
-                    self.running.usage.append(("cell", self._policies.current.model, usage))
+                    by_model = usage.by_model or {self._policies.current.model: usage}
+                    self.running.usage += [("cell", model, spent) for model, spent in by_model.items()]
             case CallQuery() if (call := self._called.pop(query.id, None)) is not None:
                 self._on_done(entry, call, tool_done(answer))
             case DelegateQuery():

@@ -19,6 +19,7 @@ import msgspec
 
 from holdfast.agent.machine import decide
 from holdfast.agent.machine.calls import HARMLESS
+from holdfast.agent.machine.delegated_usage import MAX_SPENDERS, spent_by_model
 from holdfast.agent.machine.delegation import answer_of, result_of_session
 from holdfast.agent.machine.inbox import INBOX, Inbox, ItemCancellation
 from holdfast.agent.machine.mailbox import ConfigureMessage, EnqueueMessage, SpentMessage, StopMessage, WithdrawMessage
@@ -37,7 +38,6 @@ from holdfast.agent.machine.records import (
     StopRecord,
     TurnRecord,
 )
-from holdfast.agent.machine.spending import MAX_SPENDERS, spent_by_model
 from holdfast.agent.machine.turn_input import TurnInput, input_of, task_of
 from holdfast.agent.rlm.variables import VariableTable, seeded_table
 from holdfast.core.ids import query_id
@@ -165,7 +165,7 @@ class AgentFold(KindFold):
     def on_answered(self, query: Query, answer: Answer, usage: Usage | None) -> None:
         if not isinstance(query, InputQuery):
             if usage is not None and self.reports_usage:
-                self._spend(query, answer, usage)
+                self._spend(answer, usage)
             return
         try:
             self.input = brought = input_of(answer)
@@ -185,9 +185,8 @@ class AgentFold(KindFold):
         if brought.items:
             self.inbox.take(brought.items, brought.turn)
 
-    def _spend(self, query: Query, answer: Answer, usage: Usage) -> None:
-        is_counted = isinstance(query, DelegateQuery) and usage.by_model is not None
-        found = usage if is_counted else Usage(by_model={self._model_of(answer): usage})
+    def _spend(self, answer: Answer, usage: Usage) -> None:
+        found = usage if usage.by_model is not None else Usage(by_model={self._model_of(answer): usage})
         self.spent = spent_by_model(self.spent, found)
 
     def _model_of(self, answer: Answer) -> str:

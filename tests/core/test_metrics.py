@@ -348,3 +348,16 @@ def test_an_answer_to_an_exchange_no_longer_kept_is_still_counted() -> None:
     journal = paused(*(llm(f"prompt {n}") for n in range(12))).answer("q-0", "abcd")
     assert journal.stats()["total_response_chars"] == 4
     assert history(journal)[0]["query_id"] == "q-2"
+
+
+def test_what_is_known_to_be_spent_on_models_is_reported_with_the_rest_as_unknown() -> None:
+    spent = Usage(prompt_tokens=10, completion_tokens=5)
+    named = Usage(prompt_tokens=10, completion_tokens=5, by_model={"m-1": spent})
+    journal = paused(llm(), llm(), llm())
+    journal.answer("q-0", usage=named).answer("q-1", usage=named).answer("q-2", usage=spent)
+    reported = journal.session.metrics.usage()
+    assert reported is not None
+    assert reported.by_model == {
+        "m-1": Usage(prompt_tokens=20, completion_tokens=10, llm_calls=2),
+        "": Usage(prompt_tokens=10, completion_tokens=5, llm_calls=1),
+    }

@@ -24,7 +24,10 @@ def test_a_question_about_a_file_takes_one_command(home: Home) -> None:
         "n = data.count('\\n')\nprint('lines:', n)",
         "finish(f'There are {n} lines.')",
     ]
-    assert "lines: 1000" in home.process("show", "q", "--cells").stdout
+    assert [(each["turn"], each["cell"]) for each in shown["cells"]] == [(1, 1), (1, 2)]
+    text = home.process("show", "q", "--cells").stdout
+    assert "Turn 1, cell 2" in text
+    assert "lines: 1000" in text
 
 
 def test_a_folder_is_a_dict_of_texts_and_the_session_goes_on_in_chat(home: Home) -> None:

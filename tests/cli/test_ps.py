@@ -53,3 +53,11 @@ def test_sessions_of_another_kind_are_no_processes(home: Home) -> None:
     refused = home.call("kill", session)
     assert refused.exit_code == 4
     assert "is not a process" in refused.stderr
+
+
+def test_a_process_that_is_not_there_is_said_to_be_none(home: Home) -> None:
+    outside_jobs(home, "p-1")
+    for command in ("kill", "logs"):
+        missing = home.call(command, "p-9")
+        assert missing.exit_code == 3
+        assert "there is no process 'p-9'; `holdfast ps --all` lists them" in missing.stderr

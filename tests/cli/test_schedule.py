@@ -75,4 +75,6 @@ def test_an_event_is_emitted_once(home: Home) -> None:
     assert (first["replayed"], again["replayed"], again["occurrence"]) == (False, True, first["occurrence"])
     assert home.call(*emit, "--payload", '{"total": 4}').exit_code == 4
     assert "does not fit" in home.call("emit", "order.created", "--payload", "{}").stderr
-    assert home.call("emit", "order.paid").exit_code == 3
+    undeclared = home.call("emit", "order.paid")
+    assert undeclared.exit_code == 3
+    assert "`holdfast emit --declare" in undeclared.stderr

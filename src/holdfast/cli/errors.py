@@ -20,6 +20,7 @@ _NEXT_STEPS = {
     "invalid_transition": "`holdfast show` prints how it ended",
     "query_id_required": "choose one with --query",
     "agent_definition": "mend it, give a missing tool with --tool, or use no subagents with --no-agents",
+    "unknown_event_type": "`holdfast emit --declare '{}'` declares it, with a JSON schema, and emits",
     "not_an_agent": "resume it with `holdfast run --resume`",
 }
 """What to do next, for kinds of error whose own sentence does not say it."""

@@ -11,7 +11,7 @@ from holdfast.cli.engine import BY, open_engine
 from holdfast.cli.options import common, settings
 from holdfast.cli.output import plain, print_json
 from holdfast.cli.parameter_types import SessionType
-from holdfast.cli.session_lookup import find_session
+from holdfast.cli.session_lookup import find_process
 from holdfast.core.errors import ExitCode
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def kill_command(*, process: str, reason: str | None, abandon: bool) -> int:
 
         async with open_engine() as hf:
             processes = Processes(hf)
-            found = await find_session(hf.store, process)
+            found = await find_process(hf.store, process)
             was_over = (await processes.show(found)).handle.is_over
             do = processes.abandon if abandon else processes.cancel
             return was_over, await do(found, reason, by=BY)

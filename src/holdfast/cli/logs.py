@@ -12,7 +12,7 @@ from holdfast.cli.engine import open_engine
 from holdfast.cli.options import common, settings
 from holdfast.cli.output import dim, heading, plain, pretty, print_json
 from holdfast.cli.parameter_types import SessionType
-from holdfast.cli.session_lookup import find_session
+from holdfast.cli.session_lookup import find_process
 from holdfast.core.errors import ExitCode
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ async def _logs(id_or_prefix: str, *, follow: bool) -> ProcessReport:
 
     async with open_engine() as hf:
         processes, seen = Processes(hf), dict[str, int]()
-        process = await find_session(hf.store, id_or_prefix)
+        process = await find_process(hf.store, id_or_prefix)
         with hf.engine.watch(process) as changes:
             while True:
                 report = await processes.show(process)

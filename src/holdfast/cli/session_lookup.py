@@ -41,6 +41,19 @@ async def find_session(store: Store, id_or_prefix: str) -> str:
             raise AmbiguousIdError(id_or_prefix, sorted(several))
 
 
+async def find_process(store: Store, id_or_prefix: str) -> str:
+    """The full id of a process, from its beginning. Raises `ProcessNotFoundError`."""
+    from holdfast.agent.processes.errors import ProcessNotFoundError
+    from holdfast.core.errors import SessionDeletedError, SessionNotFoundError
+
+    try:
+        return await find_session(store, id_or_prefix)
+    except SessionDeletedError:
+        raise
+    except SessionNotFoundError:
+        raise ProcessNotFoundError(id_or_prefix) from None
+
+
 async def find_program_run_before(store: Store, name: str) -> Program | None:
     """The program of that name that the store ran last, or None if it ran none."""
     from holdfast.store.contract import SessionFilter

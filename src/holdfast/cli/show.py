@@ -57,7 +57,9 @@ async def _show(id_or_prefix: str, journal: bool, history: bool, cells: bool) ->
         _print_status(status)
         if cells:
             for cell in await _cells(hf, session_id):
-                click.echo("\n" + heading(f"Cell {cell['cell']}") + dim(f"  at {cell['position']}"))
+                click.echo(
+                    "\n" + heading(f"Turn {cell['turn']}, cell {cell['cell']}") + dim(f"  at {cell['position']}")
+                )
                 click.echo(plain(cell["code"]))
                 click.echo(dim(plain(cell["printed"] or cell["told"])))
         if journal:
@@ -69,7 +71,7 @@ async def _show(id_or_prefix: str, journal: bool, history: bool, cells: bool) ->
 
 async def _cells(hf: Holdfast, session_id: str) -> list[dict[str, Any]]:
     """The cells that have ended, each with what it came to."""
-    from holdfast.agent.machine.queries import ReplyQuery
+    from holdfast.agent.machine.queries import InputQuery, ReplyQuery
     from holdfast.agent.machine.records import BoundRecord
     from holdfast.agent.machine.turn import reply_of
     from holdfast.agent.rlm.fence import find_cell, guessed_cell
@@ -77,18 +79,22 @@ async def _cells(hf: Holdfast, session_id: str) -> list[dict[str, Any]]:
     from holdfast.core.records import AnsweredRecord, PausedRecord
 
     replies: set[str] = set()
-    code, found = "", []
+    inputs: set[str] = set()
+    turn, code, found = 0, "", []
     async for entry in hf.store.journal(session_id):
         match entry.record:
             case PausedRecord(queries=queries):
                 replies |= {query.id for query in queries if isinstance(query, ReplyQuery)}
+                inputs |= {query.id for query in queries if isinstance(query, InputQuery)}
+            case AnsweredRecord(query_id=asked) if asked in inputs:
+                turn += 1
             case AnsweredRecord(query_id=asked, answer=Value(value=value)) if asked in replies:
                 text = reply_of(value).text
                 code = find_cell(text).code or guessed_cell(text) or ""
             case BoundRecord(cell=cell, remark=told, printed=printed, bindings=bindings):
                 names = {"set": sorted(bindings.set), "not_kept": bindings.not_kept}
-                shown = {"cell": cell, "position": entry.position, "code": code, "told": told, "printed": printed}
-                found.append({**shown, **names})
+                where = {"turn": turn, "cell": cell, "position": entry.position}
+                found.append({**where, "code": code, "told": told, "printed": printed, **names})
             case _:
                 pass
     return found

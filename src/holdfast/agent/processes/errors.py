@@ -21,6 +21,18 @@ class NotAProcessError(HoldfastError):
 
 
 @dataclass(eq=False)
+class ProcessNotFoundError(HoldfastError):
+    """No process has this id."""
+
+    process: str
+    kind = "process_not_found"
+    exit_code = ExitCode.NOT_FOUND
+
+    def __str__(self) -> str:
+        return f"there is no process '{self.process}'; `holdfast ps --all` lists them"
+
+
+@dataclass(eq=False)
 class SignalRefusedError(HoldfastError):
     """A process cannot take a signal now."""
 

@@ -57,9 +57,8 @@ async def _show(id_or_prefix: str, journal: bool, history: bool, cells: bool) ->
         _print_status(status)
         if cells:
             for cell in await _cells(hf, session_id):
-                click.echo(
-                    "\n" + heading(f"Turn {cell['turn']}, cell {cell['cell']}") + dim(f"  at {cell['position']}")
-                )
+                where = heading(f"Turn {cell['turn']}, cell {cell['cell']}")
+                click.echo(f"\n{where}" + dim(f"  at {cell['position']}"))
                 click.echo(plain(cell["code"]))
                 click.echo(dim(plain(cell["printed"] or cell["told"])))
         if journal:

@@ -89,7 +89,8 @@ def _table(head: Sequence[str], rows: Sequence[Sequence[str]], kind: str = "sort
     """A table; cells are HTML."""
     top = "".join(f"<th>{escape(each)}</th>" for each in head)
     body = "".join(f"<tr>{''.join(f'<td>{cell}</td>' for cell in row)}</tr>" for row in rows)
-    return f'<div class="wide" tabindex="0"><table class="{kind}"><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table></div>'
+    table = f'<table class="{kind}"><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table>'
+    return f'<div class="wide" tabindex="0">{table}</div>'
 
 
 def _number(value: float | None, digits: int = 3) -> str:
@@ -227,7 +228,8 @@ def _all_rows(report: EvaluationReport, names: Sequence[str], means: Sequence[Se
     return (
         f'<h3>All cases</h3><div class="all" hidden data-rows="{data}">'
         '<input type="search" placeholder="Search cases" aria-label="Search cases">'
-        '<label><input type="checkbox"> only cases on which arms differ</label><div class="wide" tabindex="0"></div></div>'
+        '<label><input type="checkbox"> only cases on which arms differ</label>'
+        '<div class="wide" tabindex="0"></div></div>'
         "<noscript><p>With scripts, all cases can be searched here.</p></noscript>"
     )
 

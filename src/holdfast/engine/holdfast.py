@@ -405,7 +405,8 @@ class Holdfast:
         self._upkeep.look_soon()
 
     def drive_own_tools(self, home: Path | None = None) -> None:
-        """Let the runtime's own tools keep their files below `home`, instead of in Holdfast's directory."""
+        """Let the runtime's own tools keep what they write below `home` alone: not in Holdfast's directory, and not in
+        the store, for all to find."""
         for name, (effect, recovery) in own_effects(self.store, home).items():
             self.drive(name, effect, recovery=recovery)
 

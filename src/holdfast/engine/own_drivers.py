@@ -22,7 +22,7 @@ _HOMES: dict[str, tuple[str, Recovery]] = {
 
 
 def own_effects(store: Store, home: Path | None = None) -> dict[str, tuple[Effect, Recovery]]:
-    """The effect of each tool, by its name. Files are kept below `home`; without one, in Holdfast's directory."""
+    """The effect of each tool, by its name. With a `home`, all they write is kept below it alone."""
     return {name: (_loaded_late(where, store, home), recovery) for name, (where, recovery) in _HOMES.items()}
 
 

@@ -72,10 +72,12 @@ async def test_a_card_is_found_by_a_process_that_has_none_of_the_files(store: St
     assert [node["card_id"] for node in kin["nodes"]] == ["c1", "c2"]
 
 
-async def test_what_a_lua_session_writes_is_in_the_store(url: str, tmp_path: Path) -> None:
+async def test_what_a_lua_session_writes_is_in_the_store(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOLDFAST_HOME", str(tmp_path / "worker"))
     code = "return alc.card.create({ pkg = { name = 'cot' }, card_id = 'c1', stats = { n = 3 } }).card_id"
     async with open_holdfast(url, upkeep=Upkeep(on=False)) as holdfast:
-        holdfast.drive_own_tools(tmp_path / "worker")
         event = await holdfast.start(lua_code(code))
         assert isinstance(event, CompletedEvent)
         found = await library(holdfast.store, tmp_path / "elsewhere").get("c1") or {}

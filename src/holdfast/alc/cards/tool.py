@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import Awaitable, Callable
 from functools import cache
@@ -20,15 +21,18 @@ from holdfast.store.errors import StoreUnavailableError
 
 
 def card_effect(store: Store, directory: Path | None) -> Callable[..., Awaitable[Json]]:
-    """What answers queries about cards: those of the store with files below a directory, or the user's own.
+    """What answers queries about cards: those of the store and the user, or only those in files below a directory.
 
     It recognises its own work when it is run again.
     """
-    given = None if directory is None else CardLibrary(store, CardBox(directory / "cards"))
+    alone = None if directory is None else CardBox(directory / "cards")
 
     async def answer(*, attempt: Attempt, **arguments: Json) -> Json:
+        again = attempt.number > 1
         try:
-            return await (given or own_library(store)).answer(arguments, again=attempt.number > 1)
+            if alone is not None:
+                return await asyncio.to_thread(alone.answer, arguments, again)
+            return await own_library(store).answer(arguments, again)
         except StoreUnavailableError:
             raise  # that is no answer: it is run again
         except HoldfastError as error:

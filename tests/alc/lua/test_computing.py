@@ -80,6 +80,28 @@ def test_more_kinds_of_tables_than_are_remembered_are_walked_in_order_too() -> N
     assert run(WALK + code).result == 500
 
 
+def test_a_large_table_that_is_walked_again_is_walked_by_the_keys_that_it_has_now() -> None:
+    code = """
+        local t, rounds = {}, {}
+        for i = 100, 1, -1 do t["k" .. (1000 + i)] = i end
+        local function order()
+            local keys = {}
+            for key in pairs(t) do keys[#keys + 1] = key end
+            local sorted = table.move(keys, 1, #keys, 1, {})
+            table.sort(sorted)
+            assert(table.concat(keys) == table.concat(sorted))
+            return #keys
+        end
+        for i = 1, 4 do rounds[i] = order() end
+        t.k1050, t.new = nil, 1
+        rounds[5] = order()
+        t.another = 1
+        for i = 6, 9 do rounds[i] = order() end
+        return rounds
+    """
+    assert run(code).result == [100, 100, 100, 100, 100, 101, 101, 101, 101]
+
+
 # --- the stopper -----------------------------------------------------------------------------------
 
 

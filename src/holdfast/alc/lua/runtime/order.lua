@@ -101,6 +101,37 @@ local function is_list(t)
 	return true, n
 end
 
+-- Large tables that are walked again and again: how many keys they had, or their keys in the stable order.
+local MOST_REMEMBERED = 20000
+local remembered = setmetatable({}, { __mode = "k" })
+
+-- As `ordered_keys`; a table that was walked before and has the same keys still is not sorted again.
+local function keys_of(t)
+	local before = remembered[t]
+	if type(before) == "table" then
+		local known, same = before.known, 0
+		for key in next, t do
+			if not known[key] then
+				same = nil
+				break
+			end
+			same = same + 1
+		end
+		if same == before.count then return before.keys, same end
+	end
+	local keys, count = ordered_keys(t)
+	if keys and count > MOST_NAMES and count <= MOST_REMEMBERED then
+		if before == count then
+			local known = {}
+			for i = 1, count do known[keys[i]] = true end
+			remembered[t] = { keys = keys, known = known, count = count }
+		else
+			remembered[t] = count
+		end
+	end
+	return keys, count
+end
+
 local function pairs_of_others(t)
 	local mt = getmetatable(t)
 	local own = mt and rawget(mt, "__pairs")
@@ -117,9 +148,29 @@ local function pairs_of_others(t)
 		if walk then return walk, t, nil end
 	end
 	if first == 1 then list, count = is_list(t) end
-	if not list then keys, count = ordered_keys(t) end
-	if not keys then
+	if not list then keys, count = keys_of(t) end
+	if not mt then
 		-- Not `next` itself: a program must not get hold of it.
+		if not keys then
+			return function(_, at)
+				at = (at or 0) + 1
+				while at <= count do
+					local value = t[at]
+					if value ~= nil then return at, value end
+					at = at + 1
+				end
+			end, t, nil
+		end
+		return function()
+			while i < count do
+				i = i + 1
+				local key = keys[i]
+				local value = t[key]
+				if value ~= nil then return key, value end
+			end
+		end, t, nil
+	end
+	if not keys then
 		return function()
 			while i < count do
 				i = i + 1

@@ -86,7 +86,7 @@ def test_update_keeps_null_for_nil_and_gives_a_stored_null_to_fn() -> None:
     store = Store()
     code = """
         local first = alc.state.update('k', function() return nil end, 5)
-        return {first == nil, alc.state.update('k', function(v) return v == alc.null end, 5)}
+        return {first == nil, alc.state.update('k', function(v) return v == nil end, 5)}
     """
     assert run(code, store).result == [True, True]
 

@@ -39,7 +39,7 @@ class VmSpec(msgspec.Struct, array_like=True, frozen=True):
     """The directories where scenarios are looked for by name, separated as in PATH."""
     modules: dict[str, Module] = {}
     """Sources that were kept with the session, by module."""
-    null_is_nil: bool = False
+    null_is_nil: bool = True
     """Whether the program sees JSON's null as nil."""
 
 

@@ -11,7 +11,7 @@ _ITEMS = need("items", "any[]", "The list.")
 READING = (
     FunctionSpec(
         "json_encode",
-        "A value as JSON. A table with a value at index 1 is an array, and its named keys are dropped with a warning;"
+        "A value as JSON. A table with a value at index 1 is an array, and its other keys are dropped with a warning;"
         " any other is an object, whose keys must be text. NaN and infinities become null. A function, or a table that"
         " contains itself, is an error.",
         (need("value", "any", "The value."),),

@@ -44,7 +44,7 @@ class ScenarioNotFoundError(HoldfastError):
         return f"Scenario '{self.name[:80]}' not found (looked in {', '.join(self.places)})"
 
 
-class Scenario(msgspec.Struct, frozen=True):
+class ListedScenario(msgspec.Struct, frozen=True):
     """A scenario that is installed."""
 
     name: str
@@ -76,9 +76,9 @@ class ScenarioFiles:
         """Where they are looked for, in this order."""
         return list(dict.fromkeys([self.own, algocline_home(self.environ) / FOLDER]))
 
-    def list(self) -> tuple[list[Scenario], list[str]]:
+    def list(self) -> tuple[list[ListedScenario], list[str]]:
         """All of them by name, and what could not be looked at."""
-        found: dict[str, Scenario] = {}
+        found: dict[str, ListedScenario] = {}
         failures: list[str] = []
         for place in self.places:
             try:
@@ -94,7 +94,7 @@ class ScenarioFiles:
                     continue
                 try:
                     if entry.is_file():
-                        found[name] = Scenario(name, entry.path, entry.stat().st_size)
+                        found[name] = ListedScenario(name, entry.path, entry.stat().st_size)
                 except OSError as error:
                     failures.append(f"{entry.path}: {error.strerror}")
         return [found[name] for name in sorted(found)], failures

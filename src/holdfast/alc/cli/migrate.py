@@ -15,7 +15,7 @@ from holdfast.cli.output import count, plain, print_json
 from holdfast.core.errors import ExitCode
 
 if TYPE_CHECKING:
-    from holdfast.alc.migration.algocline_home import AdoptionReport
+    from holdfast.alc.migration.algocline_home import MigrationReport
 
 
 @click.command("migrate")
@@ -44,7 +44,7 @@ def migrate_command(source: Path | None) -> int:
     return ExitCode.ENDED_BADLY if report.failures else ExitCode.OK
 
 
-async def _migrate(source: Path | None) -> AdoptionReport:
+async def _migrate(source: Path | None) -> MigrationReport:
     from holdfast.alc.migration.algocline_home import adopt_home
     from holdfast.alc.packages.directories import PackageDirectories
 

@@ -31,11 +31,11 @@ async def _ask(call: McpCall, op: str, **arguments: Json) -> Json:
     return await own_library(call.holdfast.store).answer({"op": op, "now": time.time(), **given}, again=False)
 
 
-class ListParams(Params):
+class CardListParams(Params):
     pkg: Pkg = None
 
 
-async def alc_card_list(call: McpCall, params: ListParams) -> list[Json]:
+async def alc_card_list(call: McpCall, params: CardListParams) -> list[Json]:
     rows: list[Json] = await _ask(call, "list", pkg=params.pkg)
     return rows
 
@@ -72,7 +72,7 @@ async def alc_card_find(call: McpCall, params: FindParams) -> list[Json]:
     return rows
 
 
-async def alc_card_alias_list(call: McpCall, params: ListParams) -> list[Json]:
+async def alc_card_alias_list(call: McpCall, params: CardListParams) -> list[Json]:
     rows: list[Json] = await _ask(call, "alias_list", pkg=params.pkg)
     return rows
 
@@ -154,11 +154,11 @@ async def alc_card_sink_backfill(call: McpCall, params: BackfillParams) -> Objec
     return report
 
 
-class InstallParams(Params):
+class CardInstallParams(Params):
     url: Annotated[str, about("A git URL (URL@revision pins one) or a directory, with alc_cards.toml at its root.")]
 
 
-async def alc_card_install(call: McpCall, params: InstallParams) -> Object:
+async def alc_card_install(call: McpCall, params: CardInstallParams) -> Object:
     try:
         report = await install_cards(own_library(call.holdfast.store), params.url, dict(os.environ))
     except OSError as error:
@@ -182,7 +182,7 @@ TOOLS: list[McpTool[Any]] = [
         "alc_card_list",
         "List cards",
         "The cards, which are records of runs that do not change: a summary of each, the newest first.",
-        ListParams,
+        CardListParams,
         alc_card_list,
         read_only=True,
         idempotent=True,
@@ -212,7 +212,7 @@ TOOLS: list[McpTool[Any]] = [
         "alc_card_alias_list",
         "List aliases of cards",
         "The names that are bound to cards, each with its card, when it was bound and why.",
-        ListParams,
+        CardListParams,
         alc_card_alias_list,
         read_only=True,
         idempotent=True,
@@ -285,7 +285,7 @@ TOOLS: list[McpTool[Any]] = [
         "Install a collection of cards",
         "Add the cards that others publish, from a git URL or a directory with alc_cards.toml. Cards whose ids are"
         " taken are skipped; what is no card is in `refused`.",
-        InstallParams,
+        CardInstallParams,
         alc_card_install,
         idempotent=True,
         open_world=True,

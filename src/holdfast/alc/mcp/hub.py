@@ -73,11 +73,11 @@ def _fields(fields: list[str] | None, verbose: str | None) -> Sequence[str]:
             raise McpToolError(f'invalid verbose value "{shown(verbose)}" (expected "summary" or "full")')
 
 
-class InfoParams(Params):
+class HubInfoParams(Params):
     pkg: Annotated[str, about("The package's name.")]
 
 
-async def alc_hub_info(call: McpCall, params: InfoParams) -> Object:
+async def alc_hub_info(call: McpCall, params: HubInfoParams) -> Object:
     clean: Object = cleaned(await Hub(call.holdfast.store, PackageDirectories()).info(params.pkg))
     return clean
 
@@ -186,7 +186,7 @@ TOOLS: list[McpTool[Any]] = [
         "Look at a package",
         "All that is known of one package: what it says of itself, its cards and their aliases, how often it was"
         " evaluated, and its best pass rate.",
-        InfoParams,
+        HubInfoParams,
         alc_hub_info,
         read_only=True,
         idempotent=True,

@@ -43,7 +43,7 @@ class Adopted(msgspec.Struct):
     """What could not be adopted, and why."""
 
 
-class AdoptionReport(msgspec.Struct):
+class MigrationReport(msgspec.Struct):
     """What was adopted from an algocline directory."""
 
     source: str
@@ -72,10 +72,10 @@ class AdoptionReport(msgspec.Struct):
         return [value for value in values if isinstance(value, Adopted)]
 
 
-async def adopt_home(store: Store, where: PackageDirectories, source: Path | None = None) -> AdoptionReport:
+async def adopt_home(store: Store, where: PackageDirectories, source: Path | None = None) -> MigrationReport:
     """Adopt an algocline directory, by default the user's."""
     theirs = source or algocline_home(where.environ)
-    report = AdoptionReport(source=str(theirs))
+    report = MigrationReport(source=str(theirs))
     if not theirs.is_dir():
         return report
     report.found = True
@@ -156,7 +156,7 @@ def _copy(source: Path, target: Path, suffixes: tuple[str, ...]) -> Adopted:
 # --- cards and state -----------------------------------------------------------------------------
 
 
-async def _adopt_cards(store: Store, box: CardBox, report: AdoptionReport) -> None:
+async def _adopt_cards(store: Store, box: CardBox, report: MigrationReport) -> None:
     library = own_library(store)
     for card in await asyncio.to_thread(box.found):
         try:

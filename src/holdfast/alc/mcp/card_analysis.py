@@ -9,7 +9,7 @@ from typing import Annotated
 import mcp_types as types
 
 from holdfast.alc.cards.errors import CardNotFoundError
-from holdfast.alc.cards.tool import own_box
+from holdfast.alc.cards.tool import own_library
 from holdfast.alc.lua.packages import find_package
 from holdfast.alc.lua.source import lua_code
 from holdfast.alc.mcp.directories import directories_of
@@ -17,7 +17,6 @@ from holdfast.alc.mcp.sessions import EVENT
 from holdfast.core.records import Program
 from holdfast.core.values import Json
 from holdfast.serve.mcp import sessions
-from holdfast.serve.mcp.directories import on_files
 from holdfast.serve.mcp.tools import McpCall, McpTool, McpToolError, Object, Params, ProjectRoot, about
 
 DEFAULT = "card_analysis"
@@ -34,7 +33,7 @@ class AnalyzeParams(Params):
 
 
 async def alc_card_analyze(call: McpCall, params: AnalyzeParams) -> Object | types.InputRequiredResult:
-    card, samples = await on_files(_card, params.card_id)
+    card, samples = await _card_of(call, params.card_id)
     where = directories_of(params.project_root)
 
     def program() -> Program:
@@ -47,12 +46,13 @@ async def alc_card_analyze(call: McpCall, params: AnalyzeParams) -> Object | typ
     return await sessions.run(call, program, {"card_id": params.card_id, "card": card, "samples": samples})
 
 
-def _card(card_id: str) -> tuple[Json, Json]:
-    card = own_box().get(card_id)
+async def _card_of(call: McpCall, card_id: str) -> tuple[Json, Json]:
+    cards = own_library(call.holdfast.store)
+    card = await cards.get(card_id)
     if card is None:
         raise McpToolError(f"card '{card_id}' not found")
     try:
-        return card, own_box().read_samples(card_id, 0, MAX_SAMPLES)
+        return card, list(await cards.read_samples(card_id, 0, MAX_SAMPLES))
     except CardNotFoundError:
         return card, []
 

@@ -7,10 +7,8 @@ from typing import Annotated, Any
 
 import msgspec
 
-from holdfast.alc.cards.tool import own_box
+from holdfast.alc.cards.tool import own_library
 from holdfast.core.errors import HoldfastError, SessionNotFoundError
-from holdfast.core.values import Json
-from holdfast.serve.mcp.directories import on_files
 from holdfast.serve.mcp.runs import RunView, rows_of
 from holdfast.serve.mcp.tools import McpCall, McpTool, McpToolError, Object, Params, about
 from holdfast.store.contract import SessionFilter
@@ -114,7 +112,7 @@ async def _side(call: McpCall, side: str, session_id: str | None, card_id: str |
         except SessionNotFoundError:
             raise McpToolError(f"trace_diff: session '{session_id}' not found") from None
         return _trace_of(await RunView.read(call.holdfast.store, session_id))
-    rows: list[Json] = await on_files(own_box().read_samples, str(card_id), index, 1)
+    rows = await own_library(call.holdfast.store).read_samples(str(card_id), index, 1)
     if not rows:
         raise McpToolError(f"trace_diff: card '{card_id}' has no sample {index}")
     trace = rows[0].get("trace") if isinstance(rows[0], dict) else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
 from collections.abc import AsyncIterator, Iterator
 from contextlib import closing
@@ -104,6 +105,40 @@ INDEXES = {
     "children": "sessions_children",
     "ended": "sessions_ended",
 }
+
+
+MANY = """
+insert into holdfast.sessions (id, state, position, epoch, pending, waiting_for, due_at, created_at, updated_at,
+                               program_kind, program, parent, service, needs, asks, turns, tokens, cost, title, labels,
+                               failure)
+select 's-' || n, case when n % 2 = 0 then 'paused' else 'completed' end, 1, 0, 1, 'timer', n, n, n,
+       'native', 'p', 'parent', 'default', 'run', 0, 0, 0, 0, '', '', ''
+  from generate_series(1, 4000) as numbers (n)
+"""
+OF_MANY: dict[str, tuple[Any, ...]] = {
+    "due": (10_000, 5, ["default", "other"], -1),
+    "open sessions": ("run", ["default", "other"], 10_000, 5),
+    "children": (["default", "other"], 10_000, 5),
+    "ended": (10_000, ["default", "other"], 5),
+}
+
+
+@pytest.mark.parametrize("name", OF_MANY)
+async def test_no_statement_of_upkeep_reads_more_sessions_of_postgres_than_it_gives(planner: Any, name: str) -> None:
+    await planner.execute(MANY)
+    await planner.execute("analyze holdfast.sessions")
+    async with planner.transaction():
+        explained = await planner.fetchval(f"explain (analyze, format json) {POSTGRES[name][0]}", *OF_MANY[name])
+    (top,) = json.loads(explained)
+    assert top["Plan"]["Actual Rows"] == 5
+    assert max(_rows(top["Plan"])) <= 10, explained
+
+
+def _rows(node: dict[str, Any]) -> list[int]:
+    """How many rows the nodes of a plan gave or threw away."""
+    thrown_away = node.get("Rows Removed by Filter", 0)
+    own = [node["Actual Rows"] * node["Actual Loops"], thrown_away]
+    return [*own, *(rows for each in node.get("Plans", []) for rows in _rows(each))]
 
 
 async def _explained(planner: Any, statement: str, values: tuple[Any, ...]) -> list[Any]:

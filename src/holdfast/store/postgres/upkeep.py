@@ -25,10 +25,17 @@ with expired as (
 update holdfast.sessions s set owner = null, lease_until = null, lease_lock = null
   from expired where s.num = expired.num and s.lease_until <= {NOW} returning s.id
 """
-DUE = """
-select id, due_at from holdfast.sessions
- where due_at is not null and due_at > $4 and due_at <= $1 and service = any($3::text[])
- order by due_at, num limit $2
+_EACH = "unnest({services}::text[]) as served (service) cross join lateral"
+"""Each service by itself: an index gives its rows in their order, and those of several would all have to be sorted.
+Where the order is that of `num`, the rows are bounded by all columns of the index: else the server may walk through the
+primary key instead, past all sessions that do not fit."""
+
+DUE = f"""
+select id, due_at from {_EACH.format(services="$3")} (
+    select id, due_at, num from holdfast.sessions s
+     where due_at is not null and due_at > $4 and due_at <= $1 and s.service = served.service
+     order by due_at limit $2
+) found order by due_at, num limit $2
 """
 _OPEN = "owner is null and needs <> ''"
 NEEDS = f"""
@@ -52,8 +59,12 @@ with recursive found (service) as (
 select service from found where service is not null
 """
 OPEN_SESSIONS = f"""
-select id, position, epoch, num from holdfast.sessions
- where {_OPEN} and needs = $1 and service = any($2::text[]) and num < $3 order by num desc limit $4
+select id, position, epoch, num from {_EACH.format(services="$2")} (
+    select id, position, epoch, num from holdfast.sessions s
+     where {_OPEN} and (s.service, needs, num) < (served.service, $1, $3)
+       and (s.service, needs, num) >= (served.service, $1, 0)
+     order by s.service desc, needs desc, num desc limit $4
+) found order by num desc limit $4
 """
 MAIL = """
 select s.id, s.position, s.epoch, s.num, mail.last
@@ -63,15 +74,20 @@ select s.id, s.position, s.epoch, s.num, mail.last
  where s.owner is null and s.state in ('running', 'paused') and s.service = any($1::text[])
  order by mail.first limit $2
 """
-OPEN_CHILDREN = """
-select id, parent, num from holdfast.sessions
- where parent is not null and state in ('running', 'paused') and owner is null and service = any($1::text[])
-   and num < $2 order by num desc limit $3
+OPEN_CHILDREN = f"""
+select id, parent, num from {_EACH.format(services="$1")} (
+    select id, parent, num from holdfast.sessions s
+     where parent is not null and state in ('running', 'paused') and owner is null
+       and (s.service, num) < (served.service, $2) and (s.service, num) >= (served.service, 0)
+     order by s.service desc, num desc limit $3
+) found order by num desc limit $3
 """
-OVER = """
-select id, num from holdfast.sessions
- where ended_at is not null and ended_at < $1 and service = any($2::text[])
- order by ended_at, num limit $3 for update skip locked
+OVER = f"""
+select id, num from {_EACH.format(services="$2")} (
+    select id, num, ended_at from holdfast.sessions s
+     where ended_at is not null and ended_at < $1 and s.service = served.service
+     order by ended_at limit $3 for update skip locked
+) found order by ended_at, num limit $3
 """
 
 

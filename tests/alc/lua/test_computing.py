@@ -106,7 +106,15 @@ def test_a_large_table_that_is_walked_again_is_walked_by_the_keys_that_it_has_no
 
 
 def watched(code: str, deadline_s: float) -> Vm:
-    config = {"name": "t", "code": code, "ctx": None, "seed": 1, "at": 0, "deadline_s": deadline_s, "dirs": {}}
+    config: dict[str, object] = {
+        "name": "t",
+        "code": code,
+        "ctx": None,
+        "seed": 1,
+        "at": 0,
+        "deadline_s": deadline_s,
+        "dirs": {},
+    }
     config |= {"over": "too long", "full": "too much", "replay_slack": 1}
     stopper = Stopper.found()
     assert stopper is not None  # the Lua that we are built on lets it

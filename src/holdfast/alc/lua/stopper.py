@@ -45,9 +45,11 @@ class Stopper:
         self._get_hook.argtypes, self._get_hook.restype = [ctypes.c_void_p], ctypes.c_void_p
         self._set_hook.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int, ctypes.c_int]
         self._set_hook.restype = None
-        self._lock = threading.Lock()
         self._running: WatchedProgram | None = None
-        self._until_s = 0.0
+        self._is_replay = False
+        self._steps = 0
+        self._setting = threading.Lock()
+        self._is_setting = False
         threading.Thread(target=self._watch, daemon=True).start()
 
     @classmethod
@@ -63,30 +65,42 @@ class Stopper:
         program.hook = self._get_hook(program.pointer)
         program.deadline_s, program.replay_deadline_s = deadline_s, deadline_s * slack
         self._set_hook(program.pointer, None, 0, 0)
-        if self._running is program:  # it was made in the step that is under way
-            self._until_s += deadline_s
 
     def begin(self, program: WatchedProgram, is_replay: bool) -> None:
-        """A step of a program begins."""
+        """A step of a program begins. Most are over before anybody looks, so that little is done here."""
         if program.is_hooked:  # the last step ended just when it was to be stopped
             program.is_hooked = False
             self._set_hook(program.pointer, None, 0, 0)
-        with self._lock:
-            allowed_s = program.replay_deadline_s if is_replay else program.deadline_s
-            self._running, self._until_s = program, time.process_time() + allowed_s
+        self._steps += 1
+        self._is_replay = is_replay
+        self._running = program
 
     def end(self) -> None:
         """The step is over: from now on its VM may be dropped."""
-        with self._lock:
-            self._running = None
+        self._running = None
+        if self._is_setting:
+            with self._setting:  # until the hook of this very program is set
+                pass
 
     def _watch(self) -> None:
+        seen, began_s = 0, 0.0
         while True:
             time.sleep(LOOK_S)
-            with self._lock:
-                program = self._running
-                if program is None or program.pointer is None or program.is_hooked:
-                    continue
-                if time.process_time() >= self._until_s:
-                    program.is_hooked = True
-                    self._set_hook(program.pointer, program.hook, _COUNT_MASK, _EVERY)
+            program, step = self._running, self._steps
+            if program is None or program.pointer is None or program.is_hooked:
+                continue
+            if step != seen:
+                seen, began_s = step, time.process_time()
+                continue
+            allowed_s = program.replay_deadline_s if self._is_replay else program.deadline_s
+            if time.process_time() - began_s >= allowed_s:
+                self._stop(program)
+
+    def _stop(self, program: WatchedProgram) -> None:
+        with self._setting:
+            self._is_setting = True
+            # Looked at after saying so: either the end of the step waits for this, or this sees the end.
+            if self._running is program:
+                program.is_hooked = True
+                self._set_hook(program.pointer, program.hook, _COUNT_MASK, _EVERY)
+            self._is_setting = False

@@ -17,8 +17,8 @@ from holdfast.engine.holdfast import open_holdfast
 from holdfast.engine.keeper import RENEWALS
 from holdfast.engine.upkeep import Upkeep
 from holdfast.store.commits import Commit
-from holdfast.store.contract import SessionRow
 from holdfast.store.errors import LeaseHeldError, LeaseLostError
+from holdfast.store.listing import SessionRow
 from holdfast.testing.patience import soon, until
 from holdfast.testing.provider import ScriptStep
 from holdfast.testing.sessions import claim

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from holdfast.core.queries import Query
     from holdfast.core.state import Session
     from holdfast.engine.waits import Wait
-    from holdfast.store.contract import SessionRow, Store
+    from holdfast.store.contract import Store
+    from holdfast.store.listing import SessionRow
 
 REFRESH_S = 0.5
 """Seconds between two looks at the store while it changes: faster than anybody reads."""
@@ -136,7 +137,7 @@ class _RowReader:
         from holdfast.core.state import State
         from holdfast.engine.presence import processes
         from holdfast.engine.waits import messages_left, wait_of
-        from holdfast.store.contract import SessionFilter
+        from holdfast.store.listing import SessionFilter
 
         where = None if self._all else SessionFilter(states=[State.RUNNING, State.PAUSED, State.IMPORTED])
         page = await self._store.sessions(where, limit=self._limit or _rows_that_fit())

@@ -55,10 +55,11 @@ from holdfast.programs.language import StepLimits
 from holdfast.programs.lookup import budget_in_ctx, find_program
 from holdfast.programs.registry import Function, Strategy
 from holdfast.store import open_store
-from holdfast.store.contract import SessionFilter, SessionPage, Store
+from holdfast.store.contract import Store
 from holdfast.store.environment import Environment
 from holdfast.store.export import read_export
 from holdfast.store.limits import DEFAULT_LEASE_MS, READ_LIMIT
+from holdfast.store.listing import SessionFilter, SessionPage
 from holdfast.store.supervisor import TaskTrouble
 
 HOT_PROGRAMS = 1_000

@@ -18,7 +18,8 @@ from holdfast.engine.loop_thread import LoopThread
 from holdfast.engine.questions import QuestionPage
 from holdfast.engine.replay_check import ReplayOutcome
 from holdfast.programs.registry import Function, Strategy
-from holdfast.store.contract import SessionFilter, SessionPage, Store
+from holdfast.store.contract import Store
+from holdfast.store.listing import SessionFilter, SessionPage
 
 T = TypeVar("T")
 

@@ -18,9 +18,10 @@ from holdfast.core.records import Entry, Fork, StartedRecord
 from holdfast.core.state import Session
 from holdfast.core.summary import summarize
 from holdfast.store.commits import Commit
-from holdfast.store.contract import SessionRow, Store
+from holdfast.store.contract import Store
 from holdfast.store.errors import StoreError
 from holdfast.store.inventory import Tombstone
+from holdfast.store.listing import SessionRow
 
 OWNER = "copy"
 """Who the commits of a copy are by."""

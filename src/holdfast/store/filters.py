@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from holdfast.core.errors import InvalidIdError, InvalidValueError
 from holdfast.core.labels import contains_text
 from holdfast.core.limits import ERROR_PREVIEW_CHARS
 from holdfast.core.state import State
 from holdfast.core.summary import Summary
 from holdfast.core.values import check_number, check_value
-
-if TYPE_CHECKING:
-    from holdfast.store.contract import SessionFilter
+from holdfast.store.listing import SessionFilter
 
 
 def matches(where: SessionFilter, session_id: str, summary: Summary) -> bool:

@@ -15,7 +15,7 @@ from holdfast.core.summary import Summary
 from holdfast.store.checkpoints import chain_of
 from holdfast.store.codec import decode_message, decode_value, digest, encode_message, encode_value
 from holdfast.store.commits import Checkpoint, Commit, CommitReceipt, Lease, Segment, Snapshot, StateWrite
-from holdfast.store.contract import SessionFilter, SessionPage, SessionRow, StateItem, Store
+from holdfast.store.contract import StateItem, Store
 from holdfast.store.environment import Clock, SystemClock
 from holdfast.store.errors import MessageConflictError, MessageTakenError
 from holdfast.store.filters import cursor_of, matches
@@ -30,6 +30,7 @@ from holdfast.store.leases import (
     write_versions,
 )
 from holdfast.store.limits import TOTALLED_SESSIONS
+from holdfast.store.listing import SessionFilter, SessionPage, SessionRow
 from holdfast.store.mailbox import MailboxItem, MessageReceipt
 from holdfast.store.off_loop import off_loop
 from holdfast.store.overview import DAY_MS, SessionTotals, Trait, total_of

@@ -9,7 +9,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import date
-from typing import TYPE_CHECKING, Literal, TypeAlias, TypeVar, get_args
+from typing import Literal, TypeAlias, TypeVar, get_args
 
 import msgspec
 
@@ -18,10 +18,8 @@ from holdfast.core.ids import check_id
 from holdfast.core.records import Entry
 from holdfast.store.filters import check_filter
 from holdfast.store.limits import READ_LIMIT
+from holdfast.store.listing import SessionFilter
 from holdfast.store.upkeep import in_range
-
-if TYPE_CHECKING:
-    from holdfast.store.contract import SessionFilter
 
 Trait: TypeAlias = Literal["session", "state", "waiting_for", "program", "service", "labels", "day", "owner"]
 """By what sessions are summed up. `labels` and `waiting_for` are all of them, joined by commas; `day` is that of the
@@ -67,8 +65,6 @@ class OverviewStore(ABC):
         The rows that cost most come first, then those with most tokens, then those with most sessions. Of more than
         `TOTALLED_SESSIONS` only the newest count, and it says so.
         """
-        from holdfast.store.contract import SessionFilter
-
         where = where or SessionFilter()
         check_filter(where)
         if unknown := [each for each in by if each not in TRAITS]:

@@ -10,7 +10,8 @@ from holdfast.agent.machine.queries import ApprovalQuery, DelegateQuery
 from holdfast.core.errors import HoldfastError
 from holdfast.core.queries import HumanQuery, Query
 from holdfast.core.state import Session
-from holdfast.store.contract import SessionFilter, Store
+from holdfast.store.contract import Store
+from holdfast.store.listing import SessionFilter
 
 MOST_NODES = 1_000
 """Sessions of one tree that are shown: a turn may start 32 subagents, and each of those as many."""

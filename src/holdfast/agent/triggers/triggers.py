@@ -50,8 +50,8 @@ from holdfast.core.records import Program
 from holdfast.core.state import Session, State
 from holdfast.core.values import Json, fingerprint
 from holdfast.engine.holdfast import Holdfast
-from holdfast.store.contract import SessionFilter
 from holdfast.store.errors import StateConflictError
+from holdfast.store.listing import SessionFilter
 
 EVENT_TYPES = "holdfast.events"
 """The namespace of declared event types."""

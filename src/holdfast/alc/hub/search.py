@@ -20,7 +20,8 @@ from holdfast.core.records import StartedRecord
 from holdfast.core.values import Json, repaired
 from holdfast.programs.names import invalid_name_reason
 from holdfast.programs.paths import algocline_home
-from holdfast.store.contract import SessionFilter, Store
+from holdfast.store.contract import Store
+from holdfast.store.listing import SessionFilter
 from holdfast.strategies.catalog import catalog
 from holdfast.strategies.evaluation.programs import EVALUATION
 

@@ -33,7 +33,7 @@ from holdfast.serve.mcp.tools import (
     about,
     unquoted,
 )
-from holdfast.store.contract import SessionFilter
+from holdfast.store.listing import SessionFilter
 
 ACTIVE = (State.RUNNING, State.PAUSED)
 

@@ -7,8 +7,9 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from holdfast.serve.http.limits import COUNT_CACHE_S
-from holdfast.store.contract import SessionFilter, Store
+from holdfast.store.contract import Store
 from holdfast.store.limits import READ_LIMIT
+from holdfast.store.listing import SessionFilter
 from holdfast.store.overview import SessionTotals, Trait
 
 MAX_KEPT = 256

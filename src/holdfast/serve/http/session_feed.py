@@ -8,7 +8,8 @@ from collections.abc import AsyncGenerator, Callable
 import msgspec
 
 from holdfast.serve.http.endpoint import StreamEvent
-from holdfast.store.contract import SessionFilter, SessionRow, Store
+from holdfast.store.contract import Store
+from holdfast.store.listing import SessionFilter, SessionRow
 
 QUIET_S = 0.25
 """Seconds between two looks: what changes in between is told once."""

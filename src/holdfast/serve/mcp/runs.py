@@ -12,7 +12,8 @@ from holdfast.core.state import Session
 from holdfast.core.values import repaired
 from holdfast.programs.kinds import language_names
 from holdfast.serve.mcp.tools import Object
-from holdfast.store.contract import SessionFilter, SessionRow, Store
+from holdfast.store.contract import Store
+from holdfast.store.listing import SessionFilter, SessionRow
 
 HINT_BYTES = 100
 """Bytes of the first prompt that tell what a run was about."""

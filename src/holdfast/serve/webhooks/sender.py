@@ -23,8 +23,8 @@ from holdfast.serve.webhooks.address import resolved
 from holdfast.serve.webhooks.events import Happening, happenings, lost_worker, settled_items, waiting
 from holdfast.serve.webhooks.records import Delivery, Webhook, signed_headers
 from holdfast.serve.webhooks.registry import Webhooks
-from holdfast.store.contract import SessionFilter, SessionRow
 from holdfast.store.errors import StateConflictError
+from holdfast.store.listing import SessionFilter, SessionRow
 
 LEASE_NAMESPACE, LEASE_KEY = "http.webhook-sender", "lease"
 LEASE_MS = 15_000

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from holdfast.store.contract import SessionFilter
 from holdfast.store.limits import TOTALLED_SESSIONS
+from holdfast.store.listing import SessionFilter
 from holdfast.store.overview import DAY_MS, SessionTotals, Trait, total_of
 from holdfast.store.postgres.presence import GONE
 from holdfast.store.postgres.statements import conditions, unescape

@@ -18,9 +18,9 @@ from holdfast.core.state import State
 from holdfast.core.summary import Summary
 from holdfast.store.codec import encode_value
 from holdfast.store.commits import StateWrite
-from holdfast.store.contract import SessionFilter, SessionRow
 from holdfast.store.errors import CorruptSessionError, StateConflictError
 from holdfast.store.filters import prefix_end
+from holdfast.store.listing import SessionFilter, SessionRow
 from holdfast.store.postgres.presence import GONE
 
 NOW = "(extract(epoch from clock_timestamp()) * 1000)::bigint"

@@ -30,7 +30,7 @@ from holdfast.store.codec import (
     unpack_blob,
 )
 from holdfast.store.commits import Checkpoint, Commit, CommitReceipt, Lease, Segment, Snapshot, StateWrite
-from holdfast.store.contract import SessionFilter, SessionPage, SessionRow, StateItem
+from holdfast.store.contract import StateItem
 from holdfast.store.errors import (
     CorruptSessionError,
     MessageConflictError,
@@ -52,6 +52,7 @@ from holdfast.store.leases import (
     LeaseState,
     commit_epoch,
 )
+from holdfast.store.listing import SessionFilter, SessionPage, SessionRow
 from holdfast.store.mailbox import MailboxItem, MessageReceipt
 from holdfast.store.off_loop import off_loop
 from holdfast.store.overview import SessionTotals, Trait

@@ -8,9 +8,9 @@ from collections.abc import Iterator, Sequence
 
 from holdfast.core.errors import HoldfastError
 from holdfast.core.records import Entry
-from holdfast.store.contract import SessionFilter
 from holdfast.store.journal_rows import blobs_of, check_parts, decode_parts
 from holdfast.store.limits import TOTALLED_SESSIONS
+from holdfast.store.listing import SessionFilter
 from holdfast.store.overview import DAY_MS, SessionTotals, Trait, total_of
 from holdfast.store.sqlite import statements as sql
 

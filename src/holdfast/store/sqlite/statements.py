@@ -16,12 +16,12 @@ from holdfast.core.summary import Summary
 from holdfast.store.checkpoints import open_rows, seal_checkpoint, seal_segment
 from holdfast.store.codec import decode_snapshot, encode_value, pack_blob, unpack_blob
 from holdfast.store.commits import Checkpoint, Commit, CommitReceipt, Lease, Segment, Snapshot, StateWrite
-from holdfast.store.contract import SessionFilter, SessionRow
 from holdfast.store.environment import SystemClock
 from holdfast.store.errors import CorruptSessionError, MessageTakenError
 from holdfast.store.filters import prefix_end
 from holdfast.store.journal_rows import JournalPart, JournalRow, in_order
 from holdfast.store.leases import NEW, LeaseState, commit_epoch, lease_columns, write_versions
+from holdfast.store.listing import SessionFilter, SessionRow
 from holdfast.store.sqlite.schema import LIVING, StoreConnection
 
 COLUMNS = (

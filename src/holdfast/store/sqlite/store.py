@@ -20,13 +20,14 @@ from holdfast.core.state import Session
 from holdfast.core.summary import Summary
 from holdfast.store.codec import decode_message, decode_value, digest, encode_message
 from holdfast.store.commits import Checkpoint, Commit, CommitReceipt, Lease, Segment, Snapshot, StateWrite
-from holdfast.store.contract import SessionFilter, SessionPage, SessionRow, StateItem, Store
+from holdfast.store.contract import StateItem, Store
 from holdfast.store.errors import CorruptSessionError, MessageConflictError, StoreUnavailableError
 from holdfast.store.filters import cursor_of
 from holdfast.store.inventory import Tombstone
 from holdfast.store.journal_rows import JournalPart, blobs_of, check_parts, decode_parts, is_large_commit
 from holdfast.store.leases import next_version
 from holdfast.store.limits import IN_PLACE_ROWS, READ_LIMIT
+from holdfast.store.listing import SessionFilter, SessionPage, SessionRow
 from holdfast.store.mailbox import MailboxItem, MessageReceipt
 from holdfast.store.off_loop import off_loop
 from holdfast.store.overview import SessionTotals, Trait

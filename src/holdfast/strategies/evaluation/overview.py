@@ -7,7 +7,8 @@ from typing import Literal
 import msgspec
 
 from holdfast.core.state import State
-from holdfast.store.contract import SessionFilter, SessionRow, Store
+from holdfast.store.contract import Store
+from holdfast.store.listing import SessionFilter, SessionRow
 from holdfast.strategies.evaluation.programs import EVALUATION
 from holdfast.strategies.evaluation.scenario_runs import SCENARIO_RUN, read_scenario_run
 from holdfast.strategies.evaluation.stored_terms import read_terms

@@ -27,7 +27,8 @@ from holdfast.core.records import (
 from holdfast.core.state import Session
 from holdfast.core.summary import summarize
 from holdfast.store.commits import Commit, Lease, StateWrite
-from holdfast.store.contract import SessionFilter, StateItem, Store
+from holdfast.store.contract import StateItem, Store
+from holdfast.store.listing import SessionFilter
 from holdfast.testing.laws.base import Laws
 from holdfast.testing.sessions import START, ScriptedSession, begin, entries_of, feed, ids_of, line, picture, timer
 

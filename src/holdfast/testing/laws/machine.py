@@ -27,7 +27,7 @@ from holdfast.core.state import Session, State
 from holdfast.core.summary import Summary, summarize
 from holdfast.core.values import Json
 from holdfast.store.commits import Checkpoint, Commit, Lease, Segment, Snapshot
-from holdfast.store.contract import SessionFilter, StateItem, Store
+from holdfast.store.contract import StateItem, Store
 from holdfast.store.errors import (
     ForkPositionError,
     LeaseHeldError,
@@ -37,6 +37,7 @@ from holdfast.store.errors import (
     PositionConflictError,
     StateConflictError,
 )
+from holdfast.store.listing import SessionFilter
 from holdfast.store.mailbox import MailboxItem
 from holdfast.testing.laws.blobs import LARGE
 from holdfast.testing.sessions import all_rows, feed

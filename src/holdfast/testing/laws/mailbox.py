@@ -8,8 +8,9 @@ from holdfast.core.decide import CancelMessage, FeedMessage, GivenAnswer, Messag
 from holdfast.core.errors import SessionDeletedError, SessionNotFoundError
 from holdfast.core.queries import Failure, Usage, Value
 from holdfast.core.state import State
-from holdfast.store.contract import SessionFilter, Store
+from holdfast.store.contract import Store
 from holdfast.store.errors import LeaseLostError, MessageConflictError, MessageTakenError, PositionConflictError
+from holdfast.store.listing import SessionFilter
 from holdfast.store.mailbox import MailboxItem, MessageReceipt
 from holdfast.testing.laws.base import Laws, refused
 from holdfast.testing.laws.journal import AWKWARD

@@ -8,7 +8,8 @@ from holdfast.core.labels import LabelMessage
 from holdfast.core.queries import HumanQuery, LlmQuery, ToolQuery, Usage, Value
 from holdfast.core.records import AnsweredRecord, AttemptedRecord
 from holdfast.core.state import State
-from holdfast.store.contract import SessionFilter, Store
+from holdfast.store.contract import Store
+from holdfast.store.listing import SessionFilter
 from holdfast.store.overview import DAY_MS, TRAITS, SessionTotals
 from holdfast.testing.laws.base import Laws, refused
 from holdfast.testing.laws.forks import fork_of

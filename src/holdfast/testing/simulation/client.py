@@ -21,8 +21,8 @@ from holdfast.core.queries import HumanQuery
 from holdfast.core.values import Json
 from holdfast.engine.errors import ContentionError
 from holdfast.engine.holdfast import Holdfast
-from holdfast.store.contract import SessionFilter
 from holdfast.store.errors import MessageConflictError, StoreUnavailableError
+from holdfast.store.listing import SessionFilter
 from holdfast.testing.simulation.history import FeedCall, History, OpenQuery, Sighting, Told
 from holdfast.testing.simulation.world import SimulatedProcess
 

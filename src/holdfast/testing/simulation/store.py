@@ -18,17 +18,12 @@ from holdfast.core.errors import HoldfastError
 from holdfast.core.records import Entry
 from holdfast.core.summary import Summary
 from holdfast.store.commits import Checkpoint, Commit, CommitReceipt, Lease, Segment, Snapshot, StateWrite
-from holdfast.store.contract import (
-    SessionFilter,
-    SessionPage,
-    SessionRow,
-    StateItem,
-    Store,
-)
+from holdfast.store.contract import StateItem, Store
 from holdfast.store.environment import Clock
 from holdfast.store.errors import StoreUnavailableError
 from holdfast.store.inventory import Tombstone
 from holdfast.store.journal_rows import encode_bodies
+from holdfast.store.listing import SessionFilter, SessionPage, SessionRow
 from holdfast.store.mailbox import MailboxItem, MessageReceipt
 from holdfast.store.memory import MemoryStore
 from holdfast.store.overview import SessionTotals, Trait

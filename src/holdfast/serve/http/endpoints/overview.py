@@ -17,8 +17,8 @@ from holdfast.serve.http.endpoint import ApiCall, Endpoints, JsonReply, NoParame
 from holdfast.serve.http.filters import FilterParameters
 from holdfast.serve.http.limits import MAX_LABELS_SHOWN
 from holdfast.serve.http.spending import Spending, by_model, is_between
-from holdfast.store.contract import SessionFilter, SessionRow
 from holdfast.store.limits import READ_LIMIT
+from holdfast.store.listing import SessionFilter, SessionRow
 from holdfast.store.overview import SessionTotal, SessionTotals, Trait
 
 endpoints = Endpoints()

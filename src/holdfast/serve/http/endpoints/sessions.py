@@ -31,8 +31,8 @@ from holdfast.serve.http.filters import FilterParameters, checked_limit
 from holdfast.serve.http.limits import PAGE_ROWS, VALUE_BODY_BYTES
 from holdfast.serve.http.paths import session_path
 from holdfast.serve.http.problems import ApiError
-from holdfast.store.contract import SessionRow
 from holdfast.store.errors import CorruptSessionError
+from holdfast.store.listing import SessionRow
 
 endpoints = Endpoints()
 

@@ -1,9 +1,8 @@
 """One session in this process: what is known of it, its program while that is hot, and the commits that change it.
 
-Everything it holds can be lost. It is right as long as nobody else has written to the session, and the store tells it
-when somebody has: a commit that is refused makes it forget what it knew, and the message is decided again on what is
-there now. So the journal needs no lock while a program runs; the expected position is enough.
-A lease is held only where others must keep out: while a step takes long, and while drivers execute effects.
+Everything it holds can be lost. It is right as long as nobody else has written to the session: a commit that is refused
+makes it forget what it knew, and the message is decided again on what is there now. So the journal needs no lock while
+a program runs. A lease is held only where others must keep out: in long steps, and while drivers execute effects.
 """
 
 from __future__ import annotations

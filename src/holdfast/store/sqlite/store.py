@@ -398,13 +398,7 @@ class SqliteStore(Store):
     # --- state -----------------------------------------------------------------------------------
 
     async def _get_state(self, namespace: str, key: str) -> StateItem | None:
-        def work(connection: sqlite3.Connection) -> tuple[bytes, int] | None:
-            found: tuple[bytes, int] | None = connection.execute(
-                "SELECT CAST(value AS BLOB), version FROM state WHERE namespace = ? AND key = ?", (namespace, key)
-            ).fetchone()
-            return found
-
-        found = await self._run_lookup("", work)
+        found = await self._run_lookup("", lambda connection: inventory.state_value(connection, namespace, key))
         return StateItem(decode_value(namespace, key, found[0]), found[1]) if found else None
 
     async def _put_state(self, write: StateWrite) -> int:
@@ -416,22 +410,11 @@ class SqliteStore(Store):
         return await self._run_write("", work)
 
     async def _delete_state(self, namespace: str, key: str) -> bool:
-        def work(connection: sqlite3.Connection) -> bool:
-            return (
-                connection.execute("DELETE FROM state WHERE namespace = ? AND key = ?", (namespace, key)).rowcount > 0
-            )
-
-        return await self._run_write("", work)
+        return await self._run_write("", lambda connection: inventory.delete_state(connection, namespace, key))
 
     async def _list_state(self, namespace: str, prefix: str, after: str, limit: int) -> list[str]:
-        def work(connection: sqlite3.Connection) -> list[str]:
-            rows = connection.execute(
-                "SELECT key FROM state WHERE namespace = ? AND key > ? AND substr(key, 1, ?) = ? ORDER BY key LIMIT ?",
-                (namespace, after, len(prefix), prefix, limit),
-            )
-            return [key for (key,) in rows]
-
-        return await (self._run_lookup if limit <= READ_LIMIT else self._run_read)("", work)
+        run = self._run_lookup if limit <= READ_LIMIT else self._run_read
+        return await run("", lambda connection: inventory.state_keys(connection, namespace, prefix, after, limit))
 
     async def _namespaces(self) -> list[str]:
         return await self._run_read("", inventory.namespaces)

@@ -39,7 +39,7 @@ async def until(host: Host, session_id: str, *states: str) -> Told:
     """The state of a run, once it is one of these."""
     async with asyncio.timeout(HANG_S):
         while True:
-            told = await host.call("alc_v2_state", session_id=session_id)
+            told: Told = await host.call("alc_v2_state", session_id=session_id)
             if told["state"] in states:
                 return told
             await asyncio.sleep(0.02)

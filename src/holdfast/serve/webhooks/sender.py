@@ -21,7 +21,7 @@ from holdfast.engine.holdfast import Holdfast
 from holdfast.engine.presence import processes
 from holdfast.serve.webhooks.address import resolved
 from holdfast.serve.webhooks.events import Happening, happenings, lost_worker, settled_items, waiting
-from holdfast.serve.webhooks.records import Delivery, Webhook, signed_headers
+from holdfast.serve.webhooks.records import Delivery, EventType, Webhook, signed_headers
 from holdfast.serve.webhooks.registry import Webhooks
 from holdfast.store.errors import StateConflictError
 from holdfast.store.listing import SessionFilter, SessionRow
@@ -144,7 +144,7 @@ class WebhookSender:
     async def _read(self, since: int) -> int:
         """Note what has happened since a moment, and return the moment up to which all of it is noted."""
         store, now = self._holdfast.store, self._holdfast.now()
-        tells_items = any("item.settled" in each.types for each in await self._webhooks.list() if each.enabled)
+        tells_items = await self._is_wanted("item.settled")
         begin, reached = since - OVERLAP_MS, now
         cursor: str | None = None
         while True:
@@ -187,11 +187,17 @@ class WebhookSender:
                 await self._note(happening)
 
     async def _note_lost(self, now: int) -> None:
+        if not await self._is_wanted("worker.lost"):
+            return
         gone = [each for each in await processes(self._holdfast.store) if not each.is_here(now)]
         for happening in map(lost_worker, gone):
             if happening.id not in self._lost:
                 await self._note(happening)
         self._lost = {lost_worker(each).id for each in gone}
+
+    async def _is_wanted(self, kind: EventType) -> bool:
+        """Whether any webhook is told of this: what nobody wants to know is not looked for."""
+        return any(kind in each.types for each in await self._webhooks.list() if each.enabled)
 
     async def _note(self, happening: Happening) -> None:
         for webhook in await self._webhooks.list():

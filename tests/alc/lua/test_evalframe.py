@@ -215,19 +215,19 @@ SWARM = (
 local sw = require("evalframe.swarm")
 local function runner(config)
   return {
-    text = "done: " .. config.input, success = true, ticks = 10, termination = "success",
+    text = "grown: " .. config.input, success = true, ticks = 15, termination = "success",
     actions = {
-      { tick = 1, worker = "w-0", action = "Check" },
-      { tick = 3, worker = "w-1", action = "Read" },
-      { tick = 5, worker = "w-0", action = "Restart" },
-      { tick = 7, worker = "w-1", action = "Check" },
+      { tick = 2, worker = "w-0", action = "Water" },
+      { tick = 4, worker = "w-1", action = "Weigh" },
+      { tick = 7, worker = "w-0", action = "Prune" },
+      { tick = 9, worker = "w-1", action = "Water" },
     },
-    metrics = { throughput = 3.5 },
+    metrics = { harvest = 2.25 },
   }
 end
 local setup = {
-  env = sw.env "leak" { services = { "db" } },
-  actions = sw.actions { sw.action "Check" { description = "look" }, sw.action "Read" { description = "read" } },
+  env = sw.env "greenhouse" { beds = { "north" } },
+  actions = sw.actions { sw.action "Water" { description = "water" }, sw.action "Weigh" { description = "weigh it" } },
   swarm = sw.swarm { workers = 2, max_ticks = 20 },
 }
 local provider = sw.provider(runner, setup)
@@ -244,21 +244,21 @@ def test_a_swarm_is_graded_by_its_trace(lab: Lab) -> None:
           provider = provider,
           ef.bind { g.completed },
           ef.bind { g.efficiency { max_ticks = 20, optimal_ticks = 0 } },
-          ef.bind { g.action_sequence { "Check", "Read", "Restart" } },
-          ef.bind { g.action_sequence { "Restart", "Read" } },
-          ef.bind { g.metric("throughput", { min = 1.0, max = 5.0 }) },
-          ef.bind { g.action_count("Check", { max = 1 }) },
+          ef.bind { g.action_sequence { "Water", "Weigh", "Prune" } },
+          ef.bind { g.action_sequence { "Prune", "Weigh" } },
+          ef.bind { g.metric("harvest", { min = 1.0, max = 5.0 }) },
+          ef.bind { g.action_count("Water", { max = 1 }) },
           ef.bind { g.all_workers_active { workers = 2 } },
-          ef.bind { g.at_tick(3, function(s) return s.action_count == 2 end) },
-          ef.bind { g.after_action("Read", function(s) return s.action_counts.Restart == nil end) },
-          cases = { ef.case { input = "mend it" } },
+          ef.bind { g.at_tick(4, function(s) return s.action_count == 2 end) },
+          ef.bind { g.after_action("Weigh", function(s) return s.action_counts.Prune == nil end) },
+          cases = { ef.case { input = "tomatoes" } },
         }:run()
         """
     ).result
     [result] = report["results"]
-    assert result["response"]["text"] == "done: mend it"
-    assert [grade["score"] for grade in result["grades"]] == [1.0, 0.5, 1.0, 0.0, 1.0, 0.0, 1.0, 1.0, 1.0]
-    assert result["grades"][2]["grader"] == "sw.action_sequence:Check,Read,Restart"
+    assert result["response"]["text"] == "grown: tomatoes"
+    assert [grade["score"] for grade in result["grades"]] == [1.0, 0.25, 1.0, 0.0, 1.0, 0.0, 1.0, 1.0, 1.0]
+    assert result["grades"][2]["grader"] == "sw.action_sequence:Water,Weigh,Prune"
 
 
 def test_traces_are_analysed_one_by_one_and_together(lab: Lab) -> None:
@@ -268,15 +268,15 @@ def test_traces_are_analysed_one_by_one_and_together(lab: Lab) -> None:
         local a, t = sw.analysis, provider("x")
         local sequences, coordination = a.action_sequences({ t, t }, 2), a.worker_coordination(t)
         return {
-          sequences["Check,Read"].count, sequences["Check,Read"].rate,
-          a.convergence({ t, t }).mean, a.convergence({ t }, "Read").mean, a.convergence({}).n,
+          sequences["Water,Weigh"].count, sequences["Water,Weigh"].rate,
+          a.convergence({ t, t }).mean, a.convergence({ t }, "Weigh").mean, a.convergence({}).n,
           a.exploration_efficiency(t).unique_ratio, coordination.worker_count, coordination.workers["w-0"].count,
-          a.action_validity(t, function(one) return one.action == "Check" end).rate,
-          sw.trace_has_action(t, "Read"), #sw.trace_actions_by_worker(t, "w-1"),
+          a.action_validity(t, function(one) return one.action == "Water" end).rate,
+          sw.trace_has_action(t, "Weigh"), #sw.trace_actions_by_worker(t, "w-1"),
         }
         """
     ).result
-    assert told == [2, 1.0, 10.0, 3.0, 0, 0.75, 2, 2, 0.5, True, 2]
+    assert told == [2, 1.0, 15.0, 4.0, 0, 0.75, 2, 2, 0.5, True, 2]
 
 
 @pytest.mark.parametrize(

@@ -24,9 +24,7 @@ from holdfast.store.contract import Store
 from holdfast.store.listing import SessionFilter
 from holdfast.strategies.catalog import catalog
 from holdfast.strategies.evaluation.programs import EVALUATION
-
-SCENARIO_RUN = "alc.eval"
-"""The program of sessions that run a scenario."""
+from holdfast.strategies.evaluation.scenario_runs import SCENARIO_RUN
 
 MAX_EVALS = 100_000
 """Files of evaluations that are looked at to count them."""

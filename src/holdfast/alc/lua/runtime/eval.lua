@@ -18,10 +18,6 @@ local PASS = 1.0 - 1e-6
 -- Where a strategy that returns a table may have put its text.
 local TEXT_KEYS = { "answer", "summary", "output", "text" }
 
-local EVALFRAME = "the package 'evalframe' is not installed: run `holdfast pkg install "
-	.. "https://github.com/ynishi/evalframe`, or write the scenario without it, with entries such as "
-	.. '{"contains", weight = 0.6} and plain tables as cases'
-
 local function fail(...) error("alc.eval: " .. format(...), 0) end
 
 local function absent(value) return value == nil or rawequal(value, host.null) end
@@ -34,7 +30,6 @@ end
 
 local function broken(name, why)
 	why = error_text(why)
-	if find(why, "module 'evalframe' not found", 1, true) then why = EVALFRAME end
 	fail("failed to load scenario '%s': %s", name, why)
 end
 

@@ -22,7 +22,7 @@ from holdfast.testing.provider import ScriptStep, reply
 from tests.console.conftest import OpenTab
 from tests.console.world import Site, served
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 PAGES = {
     "/evals": "capitals",
@@ -58,7 +58,7 @@ async def knows(ctx: Context) -> str:
     return next((city for land, city in CAPITALS.items() if land in ctx.task and land != "Chile"), "?")
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def site(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Site]:
     async with served(Path(tmp_path_factory.mktemp("evaluations")) / "world.db", answer=answer) as site:
         plan = Plan(strategies=["model", knows], data=Dataset(ROWS, name="capitals"))

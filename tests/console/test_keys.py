@@ -49,6 +49,7 @@ async def test_two_letters_go_to_each_page_and_are_not_read_while_somebody_types
         "s": "Sessions",
         "c": "Chat",
         "t": "Strategies",
+        "e": "Evaluations",
         "w": "Workers",
         "o": "Costs",
         ",": "Settings",

@@ -48,7 +48,7 @@ async def host(holdfast: Holdfast, tmp_path: Path) -> AsyncIterator[Host]:
         yield opened
 
 
-async def evaluated(host: Host, strategy: str, **arguments: Any) -> dict[str, Any]:
+async def evaluated(host: Host, strategy: str, **arguments: Any) -> Any:
     return await host.call("alc_eval", strategy=strategy, **{"scenario": SUMS, **arguments})
 
 

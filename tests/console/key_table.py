@@ -9,7 +9,9 @@ SOURCES = Path(__file__).parents[2] / "web" / "src"
 
 TESTED = {
     "Everywhere": {
-        "test_two_letters_go_to_each_page_and_are_not_read_while_somebody_types": "g i, g s, g c, g t, g e, g w, g o, g ,",
+        "test_two_letters_go_to_each_page_and_are_not_read_while_somebody_types": (
+            "g i, g s, g c, g t, g e, g w, g o, g ,"
+        ),
         "test_a_session_is_found_from_anywhere": "mod+k",
         "test_the_page_of_keys_is_shown_and_gives_the_focus_back": "?",
     },

@@ -17,12 +17,13 @@ from holdfast.engine.offers import ListedOffers
 from holdfast.engine.owner import Owner
 from holdfast.engine.work_report import WorkReport
 from holdfast.store.contract import Store
+from holdfast.store.patience import pause
 from holdfast.store.supervisor import STEADY_S, TaskTrouble
 
 NAMESPACE = "holdfast.processes"
 """Where the rows are, in the state of the store."""
 
-FIRST_MS = 1_000
+FIRST_MS = pause(1_000)
 """Milliseconds after which a process first says that it is here: most commands have ended by then."""
 
 BEAT_MS = 30_000
@@ -30,7 +31,6 @@ BEAT_MS = 30_000
 
 GONE_MS = 3 * BEAT_MS
 """Milliseconds after which a process that has said nothing is taken to be gone."""
-
 
 FORGOTTEN_MS = 10 * GONE_MS
 """Milliseconds after which the row of a process that is gone is removed. Until then, whoever looks can tell others."""

@@ -112,7 +112,7 @@ async def follow_changes(path: str, watches: Watches, read: _RunRead, others_wro
         return False
 
     signal = FileWatch.on(path, look)
-    patience = (NOTIFY_POLL_MS if signal else POLL_MS) / 1000
+    patience = (pause(NOTIFY_POLL_MS) if signal else POLL_MS) / 1000
     try:
         seen = await read(sql.changes_until)
         watches.notify_all()  # for what happened between the first watch and here

@@ -120,6 +120,11 @@ async def _webhook(api: ApiServer, receiver: Receiver) -> str:
     return (await api.door.webhooks.add(receiver.url, ["session.ended"])).id
 
 
+@post("/cards/find")
+async def _find_cards(api: ApiServer, receiver: Receiver) -> Post:
+    return Post("/cards/find", {}, writes=False)
+
+
 # --- sessions and their questions ---------------------------------------------------------------------
 
 

@@ -40,6 +40,9 @@ CROWD = 8
 PATIENCE_S = 0.25
 """Seconds that a session waits behind another one's step before it is rebuilt in another worker."""
 
+IDLE_SHARE = 0.1
+"""Share of the processor below which a step waits for something else: its worker's own look-out uses a little of it."""
+
 IDLE_PATIENCE_S = 2.0
 """The same, behind a step that does not use the processor: it waits, or the machine has too much to do."""
 

@@ -27,6 +27,7 @@ from holdfast.alc.lua.limits import (
     HOLD_S,
     HOT_VMS,
     IDLE_PATIENCE_S,
+    IDLE_SHARE,
     IN_PLACE_S,
     MAX_FAILED_STARTS,
     MAX_WORKERS,
@@ -102,7 +103,7 @@ class WatchedStep:
     def look(self) -> None:
         """Take note of what it has used since the last look, which was a moment ago."""
         used = self._clock.processor_s()
-        if used == self._used and not self._clock.wants_processor():
+        if used - self._used < IDLE_SHARE * PATIENCE_S and not self._clock.wants_processor():
             self._idle_s += PATIENCE_S  # and no more, however late this look is: the engine may have been held up
         self._used = used
 

@@ -130,6 +130,8 @@ class Endpoint:
     status: int
     body_bytes: int
     streams: bool
+    media_type: str
+    """Of the reply, where that is not JSON (`bytes`)."""
 
 
 class NoParameters(Parameters, frozen=True, kw_only=True):
@@ -161,6 +163,7 @@ class Endpoints:
         status: int = 200,
         body_bytes: int = BODY_BYTES,
         streams: bool = False,
+        media_type: str = "application/json",
     ) -> Callable[[EndpointHandler], EndpointHandler]:
         """Let a function handle a method of a path."""
 
@@ -169,7 +172,9 @@ class Endpoints:
             if not summary:
                 raise ValueError(f"{method} {path} has no docstring, and so no line in the API's document")
             self.all.append(
-                Endpoint(method, path, scope, handler, summary, query, body, reply, status, body_bytes, streams)
+                Endpoint(
+                    method, path, scope, handler, summary, query, body, reply, status, body_bytes, streams, media_type
+                )
             )
             return handler
 

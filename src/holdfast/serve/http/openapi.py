@@ -91,7 +91,7 @@ def _content(endpoint: Endpoint, schemas: _Schemas) -> dict[str, Any]:
     if endpoint.reply is None:
         return {}
     if endpoint.reply is bytes:
-        return {"content": {"application/jsonl": {"schema": {"type": "string"}}}}
+        return {"content": {endpoint.media_type: {"schema": {"type": "string"}}}}
     content: dict[str, Any] = {"application/json": {"schema": schemas[endpoint.reply]}}
     if endpoint.streams:
         content["text/event-stream"] = {"schema": {"type": "string"}}

@@ -45,7 +45,6 @@ _BY_KIND = {
     "unknown_item": 404,
     "unknown_plugin": 404,
     "unknown_language": 404,
-    "card_not_found": 404,
     # What is not there at present:
     "provider_unconfigured": 503,
     "mode_not_installed": 503,

@@ -133,7 +133,7 @@ async def check_replay(call: ApiCall[NoParameters, None]) -> JsonReply:
     return JsonReply(ReplayReport(outcome.state, outcome.records, outcome.why, divergence))
 
 
-@endpoints.add("GET", "/sessions/{session_id}/export", "sessions:read", reply=bytes)
+@endpoints.add("GET", "/sessions/{session_id}/export", "sessions:read", reply=bytes, media_type="application/jsonl")
 async def export_session(call: ApiCall[NoParameters, None]) -> BytesReply:
     """Write a session as a file, which `holdfast import` reads."""
     session_id = call.session_id

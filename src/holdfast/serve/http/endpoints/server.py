@@ -138,7 +138,7 @@ async def show_readiness(call: ApiCall[NoParameters, None]) -> JsonReply:
     return JsonReply({"status": "ok"})
 
 
-@endpoints.add("GET", "/metrics", "none", reply=bytes)
+@endpoints.add("GET", "/metrics", "none", reply=bytes, media_type="text/plain")
 async def show_metrics(call: ApiCall[NoParameters, None]) -> BytesReply:
     """Show the metrics of this server and its store, in the text format of Prometheus."""
     door = call.door

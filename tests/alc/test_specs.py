@@ -86,6 +86,7 @@ def test_a_collection_has_the_specs_of_its_packages_and_its_own_tests(packages: 
         packages.write(path, PASSES)
     specs = discover(packages.root)
     assert names(specs) == [
+        "a/spec/inner/deep_spec.lua",
         "a/spec/one_spec.lua",
         "a/tests/test_a.lua",
         "b/spec/b_spec.lua",
@@ -141,7 +142,7 @@ def test_a_filter_keeps_files_by_a_part_of_their_path(packages: Packages) -> Non
 
 def test_a_directory_without_specs_is_an_error_that_says_what_was_looked_for(packages: Packages) -> None:
     packages.write("a/init.lua", "return {}")
-    with pytest.raises(NoSpecsError, match=r"spec/\*_spec.lua and tests/\*\*/test_\*.lua"):
+    with pytest.raises(NoSpecsError, match=r"spec/\*\*/\*_spec.lua and tests/\*\*/test_\*.lua"):
         discover(packages.root)
     with pytest.raises(NoSpecsError, match="no such directory"):
         discover(packages.root / "nowhere")

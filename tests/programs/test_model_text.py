@@ -33,7 +33,7 @@ LUA = """
 
 def in_lua(cases: list[Case]) -> list[Any]:
     """What one VM gives for all of the cases."""
-    return [json.loads(result) for result in scripted.run(LUA, ctx={"cases": cases}).result]
+    return [json.loads(result) for result in scripted.run(LUA, ctx={"cases": cases}, null_is_nil=False).result]
 
 
 def in_python(case: Case) -> Any:

@@ -61,6 +61,7 @@ def run(
     ctx: Any = None,
     left: Mapping[str, int | None] | None = None,
     packages: Path | None = None,
+    null_is_nil: bool = True,
 ) -> Ended:
     """Run it. `answer` gives a text or any other JSON value, or `Fails`; `left` is what remains of the budget."""
     vm = Vm(
@@ -72,6 +73,7 @@ def run(
             is_trusted=False,
             memory_mib=64,
             scenarios="",
+            null_is_nil=null_is_nil,
         )
     )
     budget = None if left is None else msgspec.json.encode(left)

@@ -461,8 +461,12 @@ def among(column: str, values: Sequence[object]) -> str:
 
 _clock = SystemClock()
 
-now_ms = _clock.now
-"""The time of this process, by which its own leases end."""
 
-judged_now_ms = _clock.cautious_now
-"""The time by which the leases of others are judged."""
+def now_ms() -> int:
+    """The time of this process, by which its own leases end."""
+    return _clock.now()
+
+
+def judged_now_ms() -> int:
+    """The time by which the leases of others are judged."""
+    return _clock.cautious_now()

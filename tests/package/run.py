@@ -29,12 +29,12 @@ class Extra:
     stdin: str = ""
 
 
-EXTRAS = [
+EXTRAS = [  # in an order in which none comes with one before
+    Extra("sign", ("keys", "--new"), ""),
     Extra("postgres", ("sessions", "--store", "postgresql://nobody@127.0.0.1:1/none"), "cannot be used"),
     Extra("serve", ("serve", "--port", "0", "--host", "no-such-host.invalid"), "cannot listen on no-such-host.invalid"),
     Extra("mcp", ("mcp",), ""),
     Extra("providers", ("chat", "--model", "anthropic:claude-sonnet-4-5"), "pydantic-ai-slim[anthropic]", "hello\n"),
-    Extra("sign", ("keys", "--new"), "holdfast"),
 ]
 
 

@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from holdfast.programs.registry import strategy as strategy
     from holdfast.store import Store as Store
     from holdfast.store import open_store as open_store
-    from holdfast.store.listing import SessionFilter as SessionFilter
+    from holdfast.store.session_rows import SessionFilter as SessionFilter
     from holdfast.strategies.evaluation.data.dataset import Dataset as Dataset
     from holdfast.strategies.evaluation.evaluation import Evaluation as Evaluation
     from holdfast.strategies.evaluation.evaluation import evaluate as evaluate
@@ -107,7 +107,7 @@ _HOMES = {
     "Rule": "holdfast.agent.machine.approval",
     "Runtime": "holdfast.agent.runtime",
     "RuntimeOptions": "holdfast.agent.runtime_options",
-    "SessionFilter": "holdfast.store.listing",
+    "SessionFilter": "holdfast.store.session_rows",
     "Spec": "holdfast.agent.machine.policy",
     "Store": "holdfast.store",
     "SyncHoldfast": "holdfast.engine.sync",

@@ -18,7 +18,7 @@ from holdfast.engine.keeper import RENEWALS
 from holdfast.engine.upkeep import Upkeep
 from holdfast.store.commits import Commit
 from holdfast.store.errors import LeaseHeldError, LeaseLostError
-from holdfast.store.listing import SessionRow
+from holdfast.store.session_rows import SessionRow
 from holdfast.testing.patience import soon, until
 from holdfast.testing.provider import ScriptStep
 from holdfast.testing.sessions import claim

@@ -16,7 +16,7 @@ from holdfast.core.events import AcceptedEvent, CompletedEvent, FailedEvent, Pau
 from holdfast.core.queries import HumanQuery, LlmQuery, Usage
 from holdfast.core.state import State
 from holdfast.engine.errors import ResultTimeoutError, SessionFailedError
-from holdfast.store.listing import SessionFilter
+from holdfast.store.session_rows import SessionFilter
 from holdfast.testing.patience import HANG_S, until
 from holdfast.testing.provider import ScriptedProvider, ScriptStep, tool_call
 from tests.serve.http.api_server import TOKEN, api_server

@@ -15,7 +15,7 @@ from holdfast.engine.holdfast import Holdfast, open_holdfast
 from holdfast.programs.errors import ProgramNotFoundError, QueryFailedError
 from holdfast.programs.native.ctx import Context
 from holdfast.programs.registry import strategy
-from holdfast.store.listing import SessionFilter
+from holdfast.store.session_rows import SessionFilter
 from holdfast.testing.patience import soon
 from tests.engine.helpers import append_by_hand, prompts, quiet, result, sqlite
 

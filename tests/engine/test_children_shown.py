@@ -27,7 +27,7 @@ from holdfast.core.records import AnsweredRecord
 from holdfast.core.state import State
 from holdfast.engine.holdfast import Holdfast
 from holdfast.programs.native.ctx import Context
-from holdfast.store.listing import SessionFilter
+from holdfast.store.session_rows import SessionFilter
 from holdfast.testing.patience import soon, until
 from tests.engine.helpers import asked, of_type, prompts, quiet, records, result, sqlite
 from tests.engine.shown_child import asker, by_name, helped, middle, three, top

@@ -14,7 +14,7 @@ from holdfast.core.state import State
 from holdfast.engine.errors import ResultTimeoutError, SessionFailedError
 from holdfast.engine.holdfast import Holdfast
 from holdfast.programs.native.ctx import Context
-from holdfast.store.listing import SessionFilter
+from holdfast.store.session_rows import SessionFilter
 from holdfast.testing.patience import soon
 from tests.engine.helpers import quiet, sqlite
 from tests.engine.programs import pair, two_questions

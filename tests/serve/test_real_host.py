@@ -18,7 +18,7 @@ import pytest
 
 from holdfast.core.state import State
 from holdfast.engine.holdfast import open_holdfast
-from holdfast.store.listing import SessionFilter
+from holdfast.store.session_rows import SessionFilter
 from holdfast.testing.patience import HANG_S
 from tests.serve.conformance.node import NodeMissingError, installed
 from tests.serve.scripted_model import Model, Turn, Use, scripted_model

@@ -12,7 +12,7 @@ from holdfast.agent.machine.mailbox import StopMessage, WithdrawMessage
 from holdfast.agent.machine.turn import StoppedOutcome, TurnOutcome
 from holdfast.core.errors import HoldfastError
 from holdfast.core.state import Session, State
-from holdfast.store.listing import SessionFilter
+from holdfast.store.session_rows import SessionFilter
 
 if TYPE_CHECKING:
     from holdfast.agent.conversations import Conversations

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from holdfast.engine.presence import ProcessRow
     from holdfast.engine.waits import Wait, WaitTable
     from holdfast.store import Store
-    from holdfast.store.listing import SessionRow
+    from holdfast.store.session_rows import SessionRow
 
 _TRIES = 5
 """How often a session is read again because it changed while it was being checked."""

@@ -79,7 +79,7 @@ def _from_store(
 
 
 async def _session_ids(store: Store, begun: str) -> _Suggestions:
-    from holdfast.store.listing import SessionFilter
+    from holdfast.store.session_rows import SessionFilter
 
     page = await store.sessions(SessionFilter(id_prefix=begun or None), limit=_MOST_COMPLETIONS)
     return [(row.session_id, f"{row.summary.program}, {row.summary.state}") for row in page.rows]

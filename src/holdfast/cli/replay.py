@@ -75,7 +75,7 @@ async def _sessions_of(hf: Holdfast, program: str, ended_too: bool) -> AsyncIter
     """The sessions of a program; a native one may be named without its module, if it is served."""
     from holdfast.core.state import ENDED, State
     from holdfast.programs.registry import find_registered
-    from holdfast.store.listing import SessionFilter
+    from holdfast.store.session_rows import SessionFilter
 
     native = find_registered(program)
     states = [State.RUNNING, State.PAUSED, *(ENDED if ended_too else ())]

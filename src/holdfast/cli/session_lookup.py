@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 async def find_session(store: Store, id_or_prefix: str) -> str:
     """The full id of a session, from its beginning with or without `s-`."""
     from holdfast.core.errors import SessionDeletedError, SessionNotFoundError
-    from holdfast.store.listing import SessionFilter
+    from holdfast.store.session_rows import SessionFilter
 
     if not id_or_prefix:
         raise InputError("the session id is empty; `holdfast sessions` lists sessions")
@@ -56,7 +56,7 @@ async def find_process(store: Store, id_or_prefix: str) -> str:
 
 async def find_program_run_before(store: Store, name: str) -> Program | None:
     """The program of that name that the store ran last, or None if it ran none."""
-    from holdfast.store.listing import SessionFilter
+    from holdfast.store.session_rows import SessionFilter
 
     for row in (await store.sessions(SessionFilter(program=name), limit=1)).rows:
         return await program_of(store, row.session_id)

@@ -20,7 +20,7 @@ from holdfast.core.errors import ExitCode
 if TYPE_CHECKING:
     from holdfast.agent.machine.queries import ApprovalCall
     from holdfast.store.contract import Store
-    from holdfast.store.listing import SessionPage, SessionRow
+    from holdfast.store.session_rows import SessionPage, SessionRow
 
 _STATES = ["running", "paused", "imported", "completed", "failed", "cancelled", "expired"]
 _EVALUATION, _PART = "holdfast.evaluation", "evaluation.part"
@@ -51,7 +51,7 @@ def sessions_command(
 
     async def read_page() -> tuple[SessionPage, dict[str, list[ApprovalCall]], dict[str, int]]:
         from holdfast.core.state import State
-        from holdfast.store.listing import SessionFilter
+        from holdfast.store.session_rows import SessionFilter
 
         async with open_store() as store:
             above = await find_session(store, parent) if parent is not None else None
@@ -111,7 +111,7 @@ async def _calls_to_approve(store: Store, rows: Sequence[SessionRow]) -> dict[st
 
 async def _parts(store: Store, rows: Sequence[SessionRow]) -> dict[str, int]:
     """How many sessions each evaluation has of its own: trials, judges and questions to people."""
-    from holdfast.store.listing import SessionFilter
+    from holdfast.store.session_rows import SessionFilter
 
     counts: dict[str, int] = {}
     for row in rows:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from holdfast.core.state import Session
     from holdfast.engine.waits import Wait
     from holdfast.store.contract import Store
-    from holdfast.store.listing import SessionRow
+    from holdfast.store.session_rows import SessionRow
 
 REFRESH_S = 0.5
 """Seconds between two looks at the store while it changes: faster than anybody reads."""
@@ -137,7 +137,7 @@ class _RowReader:
         from holdfast.core.state import State
         from holdfast.engine.presence import processes
         from holdfast.engine.waits import messages_left, wait_of
-        from holdfast.store.listing import SessionFilter
+        from holdfast.store.session_rows import SessionFilter
 
         where = None if self._all else SessionFilter(states=[State.RUNNING, State.PAUSED, State.IMPORTED])
         page = await self._store.sessions(where, limit=self._limit or _rows_that_fit())

@@ -24,7 +24,7 @@ from holdfast.engine.errors import ResultTimeoutError
 from holdfast.engine.presence import ProcessRow
 from holdfast.engine.questions import QuestionPage, WaitingQuestion
 from holdfast.programs.registry import Strategy
-from holdfast.store.listing import SessionFilter, SessionPage, SessionRow
+from holdfast.store.session_rows import SessionFilter, SessionPage, SessionRow
 
 if TYPE_CHECKING:
     from holdfast.strategies.evaluation.overview import EvaluationOverview

@@ -59,7 +59,7 @@ from holdfast.store.contract import Store
 from holdfast.store.environment import Environment
 from holdfast.store.export import read_export
 from holdfast.store.limits import DEFAULT_LEASE_MS, READ_LIMIT
-from holdfast.store.listing import SessionFilter, SessionPage
+from holdfast.store.session_rows import SessionFilter, SessionPage
 from holdfast.store.supervisor import TaskTrouble
 
 HOT_PROGRAMS = 1_000

@@ -11,7 +11,7 @@ from holdfast.core.journal_tail import questions_in
 from holdfast.core.needs import host_queries
 from holdfast.core.queries import Query
 from holdfast.engine.engine import Engine
-from holdfast.store.listing import SessionFilter, SessionRow
+from holdfast.store.session_rows import SessionFilter, SessionRow
 
 TAIL_ENTRIES = 16
 """Last entries of each session that are read: what waits was nearly always asked in one of them."""

@@ -9,7 +9,7 @@ from holdfast.core.decide import decide_expire
 from holdfast.core.state import State
 from holdfast.engine.engine import Engine
 from holdfast.engine.upkeep_scope import UpkeepScope
-from holdfast.store.listing import SessionFilter, SessionRow
+from holdfast.store.session_rows import SessionFilter, SessionRow
 
 CLEAN_MS = 60_000
 """Milliseconds between looks for sessions that were idle, or kept, for too long."""

@@ -19,7 +19,7 @@ from holdfast.engine.questions import QuestionPage
 from holdfast.engine.replay_check import ReplayOutcome
 from holdfast.programs.registry import Function, Strategy
 from holdfast.store.contract import Store
-from holdfast.store.listing import SessionFilter, SessionPage
+from holdfast.store.session_rows import SessionFilter, SessionPage
 
 T = TypeVar("T")
 

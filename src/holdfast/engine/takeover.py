@@ -19,8 +19,8 @@ from holdfast.engine.engine import Engine
 from holdfast.engine.errands import Errands
 from holdfast.engine.upkeep_scope import UpkeepScope
 from holdfast.store.contract import Store
-from holdfast.store.listing import SessionFilter
 from holdfast.store.patience import pause
+from holdfast.store.session_rows import SessionFilter
 from holdfast.store.upkeep import OpenSession
 from holdfast.store.watch import Watch
 

@@ -62,9 +62,9 @@ from holdfast.store.filters import check_filter, parse_cursor
 from holdfast.store.inventory import InventoryStore
 from holdfast.store.journal_pages import journal_pages
 from holdfast.store.limits import READ_LIMIT
-from holdfast.store.listing import SessionFilter, SessionPage, SessionRow
 from holdfast.store.mailbox import MailboxItem, MessageReceipt
 from holdfast.store.overview import OverviewStore, timed
+from holdfast.store.session_rows import SessionFilter, SessionPage, SessionRow
 from holdfast.store.sound_sessions import LOADED_ENTRIES
 from holdfast.store.supervisor import Supervisor
 from holdfast.store.upkeep import UpkeepStore, in_range

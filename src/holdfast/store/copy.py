@@ -21,7 +21,7 @@ from holdfast.store.commits import Commit
 from holdfast.store.contract import Store
 from holdfast.store.errors import StoreError
 from holdfast.store.inventory import Tombstone
-from holdfast.store.listing import SessionRow
+from holdfast.store.session_rows import SessionRow
 
 OWNER = "copy"
 """Who the commits of a copy are by."""

@@ -8,7 +8,7 @@ from holdfast.core.limits import ERROR_PREVIEW_CHARS
 from holdfast.core.state import State
 from holdfast.core.summary import Summary
 from holdfast.core.values import check_number, check_value
-from holdfast.store.listing import SessionFilter
+from holdfast.store.session_rows import SessionFilter
 
 
 def matches(where: SessionFilter, session_id: str, summary: Summary) -> bool:

@@ -30,10 +30,10 @@ from holdfast.store.leases import (
     write_versions,
 )
 from holdfast.store.limits import TOTALLED_SESSIONS
-from holdfast.store.listing import SessionFilter, SessionPage, SessionRow
 from holdfast.store.mailbox import MailboxItem, MessageReceipt
 from holdfast.store.off_loop import off_loop
 from holdfast.store.overview import DAY_MS, SessionTotals, Trait, total_of
+from holdfast.store.session_rows import SessionFilter, SessionPage, SessionRow
 from holdfast.store.shared_history import check_reach, kept_references
 from holdfast.store.upkeep import OpenChild, OpenSession
 from holdfast.store.watch import LiveItem, LiveStream, LiveStreams, Watch, Watches

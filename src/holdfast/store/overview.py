@@ -18,7 +18,7 @@ from holdfast.core.ids import check_id
 from holdfast.core.records import Entry
 from holdfast.store.filters import check_filter
 from holdfast.store.limits import READ_LIMIT
-from holdfast.store.listing import SessionFilter
+from holdfast.store.session_rows import SessionFilter
 from holdfast.store.upkeep import in_range
 
 Trait: TypeAlias = Literal["session", "state", "waiting_for", "program", "service", "labels", "day", "owner"]

@@ -37,7 +37,7 @@ from holdfast.core.summary import Summary, summarize
 from holdfast.core.values import Json
 from holdfast.store.commits import Commit, CommitReceipt, Lease
 from holdfast.store.contract import Store
-from holdfast.store.listing import SessionFilter, SessionRow
+from holdfast.store.session_rows import SessionFilter, SessionRow
 
 START = 1_000_000
 """When the first entry of a scenario is written (unix ms). Every next one comes `TICK` later."""

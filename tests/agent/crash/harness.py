@@ -26,7 +26,7 @@ from holdfast.core.records import Entry, PausedRecord, attempted_in
 from holdfast.core.state import Session
 from holdfast.core.summary import summarize
 from holdfast.store import open_store
-from holdfast.store.listing import SessionRow
+from holdfast.store.session_rows import SessionRow
 from holdfast.testing.crash.processes import CrashProcess, run_process
 from holdfast.testing.crash.seams import Seam, read_trace
 from holdfast.testing.postgres_server import fresh_database

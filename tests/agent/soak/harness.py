@@ -26,7 +26,7 @@ from holdfast.agent.machine.turn import StoppedOutcome
 from holdfast.core.records import AnsweredRecord, Entry
 from holdfast.core.state import Session, State
 from holdfast.store import Store, open_store
-from holdfast.store.listing import SessionFilter, SessionRow
+from holdfast.store.session_rows import SessionFilter, SessionRow
 from tests.paths import REPO
 
 WORKERS = 2

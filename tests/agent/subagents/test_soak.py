@@ -20,7 +20,7 @@ from holdfast.agent.results import TokenUsage
 from holdfast.core.records import AnsweredRecord, StartedRecord
 from holdfast.core.state import State
 from holdfast.store import Store
-from holdfast.store.listing import SessionFilter
+from holdfast.store.session_rows import SessionFilter
 from holdfast.testing.crash.processes import CrashProcess
 from holdfast.testing.patience import HANG_S
 from holdfast.testing.postgres_server import fresh_database

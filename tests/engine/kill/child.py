@@ -16,7 +16,7 @@ from holdfast.core.errors import SessionNotFoundError
 from holdfast.core.events import PausedEvent
 from holdfast.engine.holdfast import open_holdfast
 from holdfast.store import Store, open_store
-from holdfast.store.listing import SessionRow
+from holdfast.store.session_rows import SessionRow
 from holdfast.testing.crash.seams import Seam, SeamObserver
 from holdfast.testing.patience import HANG_S, until
 from tests.engine.kill.host import Host, answer_to, pending_for_host

@@ -12,7 +12,7 @@ from holdfast.core.records import AnsweredRecord, CancelledRecord, CompletedReco
 from holdfast.core.state import Session
 from holdfast.core.summary import summarize
 from holdfast.store import open_store
-from holdfast.store.listing import SessionRow
+from holdfast.store.session_rows import SessionRow
 from tests.engine.kill.ledger import read_ledger
 from tests.engine.kill.places import Place
 from tests.engine.kill.programs import counter

@@ -11,7 +11,7 @@ from holdfast.core.records import Entry
 from holdfast.core.state import Session
 from holdfast.core.summary import summarize
 from holdfast.store.errors import CorruptSessionError
-from holdfast.store.listing import SessionFilter
+from holdfast.store.session_rows import SessionFilter
 from holdfast.store.sqlite.store import SqliteStore
 from holdfast.testing.sessions import begin, entries_of, feed, ids_of, messages_of
 from tests.store.sqlite.helpers import LARGE, edit

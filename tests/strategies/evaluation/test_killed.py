@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.store.listing import SessionFilter
+from holdfast.store.session_rows import SessionFilter
 from holdfast.strategies.evaluation.evaluation import Evaluation
 from holdfast.testing.crash.processes import CrashProcess
 from holdfast.testing.patience import until_so

@@ -17,7 +17,7 @@ from holdfast.engine.drivers import Reply
 from holdfast.engine.holdfast import open_holdfast
 from holdfast.programs.native.ctx import Context
 from holdfast.programs.registry import strategy
-from holdfast.store.listing import SessionFilter
+from holdfast.store.session_rows import SessionFilter
 from holdfast.strategies.evaluation.dispatcher import Jobs
 from holdfast.strategies.evaluation.errors import ComparisonError, DriftError, PlanError
 from holdfast.strategies.evaluation.evaluation import cancel_evaluation, evaluate

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from holdfast.agent.processes.machine import KIND, OwnerEndedMessage
 from holdfast.core.errors import HoldfastError, SessionNotFoundError
 from holdfast.core.state import Session, State
-from holdfast.store.listing import SessionFilter
+from holdfast.store.session_rows import SessionFilter
 
 if TYPE_CHECKING:
     from holdfast.engine.engine import Engine

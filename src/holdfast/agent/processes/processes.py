@@ -45,7 +45,7 @@ from holdfast.engine.holdfast import Holdfast
 from holdfast.engine.starts import start_again
 from holdfast.programs.lookup import find_program
 from holdfast.programs.registry import Function, Strategy
-from holdfast.store.listing import SessionFilter
+from holdfast.store.session_rows import SessionFilter
 
 OBSERVERS = "holdfast.observers"
 """The namespace of the edges from observers to processes."""

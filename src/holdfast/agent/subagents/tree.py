@@ -11,7 +11,7 @@ from holdfast.core.errors import HoldfastError
 from holdfast.core.queries import HumanQuery, Query
 from holdfast.core.state import Session
 from holdfast.store.contract import Store
-from holdfast.store.listing import SessionFilter
+from holdfast.store.session_rows import SessionFilter
 
 MOST_NODES = 1_000
 """Sessions of one tree that are shown: a turn may start 32 subagents, and each of those as many."""

@@ -12,7 +12,7 @@ from holdfast.core.errors import SessionNotFoundError
 from holdfast.core.queries import Value
 from holdfast.core.records import AnsweredRecord, PausedRecord
 from holdfast.engine.holdfast import Holdfast
-from holdfast.store.listing import SessionFilter
+from holdfast.store.session_rows import SessionFilter
 
 
 class RunReport(msgspec.Struct, frozen=True, kw_only=True):

@@ -51,7 +51,7 @@ from holdfast.core.state import Session, State
 from holdfast.core.values import Json, fingerprint
 from holdfast.engine.holdfast import Holdfast
 from holdfast.store.errors import StateConflictError
-from holdfast.store.listing import SessionFilter
+from holdfast.store.session_rows import SessionFilter
 
 EVENT_TYPES = "holdfast.events"
 """The namespace of declared event types."""

@@ -18,7 +18,7 @@ import msgspec
 from holdfast.core.errors import ExitCode, HoldfastError, InvalidIdError, SessionNotFoundError
 from holdfast.programs.paths import algocline_home, home
 from holdfast.store.contract import Store
-from holdfast.store.listing import SessionFilter, SessionRow
+from holdfast.store.session_rows import SessionFilter, SessionRow
 from holdfast.strategies.evaluation.errors import EvaluationNotFoundError
 from holdfast.strategies.evaluation.evaluation import Evaluation, Trial
 from holdfast.strategies.evaluation.programs import EVALUATION

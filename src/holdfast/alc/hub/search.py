@@ -21,7 +21,7 @@ from holdfast.core.values import Json, repaired
 from holdfast.programs.names import invalid_name_reason
 from holdfast.programs.paths import algocline_home
 from holdfast.store.contract import Store
-from holdfast.store.listing import SessionFilter
+from holdfast.store.session_rows import SessionFilter
 from holdfast.strategies.catalog import catalog
 from holdfast.strategies.evaluation.programs import EVALUATION
 from holdfast.strategies.evaluation.scenario_runs import SCENARIO_RUN

@@ -23,7 +23,7 @@ from holdfast.serve.mcp.directories import on_files
 from holdfast.serve.mcp.runs import AD_HOC, RunView, rows_of
 from holdfast.serve.mcp.tools import McpCall, McpTool, McpToolError, Object, Params, ProjectRoot, SessionId, about
 from holdfast.store.contract import Store
-from holdfast.store.listing import SessionFilter
+from holdfast.store.session_rows import SessionFilter
 
 NOTES = "holdfast.notes"
 """The namespace of the store's state that keeps the notes, by session."""

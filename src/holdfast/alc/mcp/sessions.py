@@ -33,7 +33,7 @@ from holdfast.serve.mcp.tools import (
     about,
     unquoted,
 )
-from holdfast.store.listing import SessionFilter
+from holdfast.store.session_rows import SessionFilter
 
 ACTIVE = (State.RUNNING, State.PAUSED)
 

@@ -11,7 +11,7 @@ from holdfast.alc.cards.tool import own_library
 from holdfast.core.errors import HoldfastError, SessionNotFoundError
 from holdfast.serve.mcp.runs import RunView, rows_of
 from holdfast.serve.mcp.tools import McpCall, McpTool, McpToolError, Object, Params, about
-from holdfast.store.listing import SessionFilter
+from holdfast.store.session_rows import SessionFilter
 
 PAGE = 50
 MAX_PAGE = 1_000

@@ -18,7 +18,7 @@ from holdfast.engine.drivers import Attempt
 from holdfast.engine.holdfast import Holdfast
 from holdfast.programs.native.ctx import Context
 from holdfast.programs.registry import strategy
-from holdfast.store.listing import SessionFilter
+from holdfast.store.session_rows import SessionFilter
 
 TOOL = "bulk_step"
 BATCH = 50

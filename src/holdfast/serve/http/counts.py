@@ -9,8 +9,8 @@ import msgspec
 from holdfast.serve.http.limits import COUNT_CACHE_S
 from holdfast.store.contract import Store
 from holdfast.store.limits import READ_LIMIT
-from holdfast.store.listing import SessionFilter
 from holdfast.store.overview import SessionTotals, Trait
+from holdfast.store.session_rows import SessionFilter
 
 MAX_KEPT = 256
 """Sums that are kept at a time."""

@@ -9,7 +9,7 @@ from holdfast.core.state import State
 from holdfast.serve.http.endpoint import Parameters
 from holdfast.serve.http.limits import MAX_PAGE_ROWS
 from holdfast.serve.http.tokens import Principal
-from holdfast.store.listing import SessionFilter
+from holdfast.store.session_rows import SessionFilter
 
 
 class FilterParameters(Parameters, frozen=True, kw_only=True):

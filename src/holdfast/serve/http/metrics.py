@@ -12,7 +12,7 @@ from holdfast.core.records import AnsweredRecord, Entry
 from holdfast.core.state import State
 from holdfast.engine.holdfast import Holdfast
 from holdfast.serve.http.counts import Counts
-from holdfast.store.listing import SessionFilter
+from holdfast.store.session_rows import SessionFilter
 
 MEDIA_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 

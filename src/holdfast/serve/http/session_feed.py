@@ -9,7 +9,7 @@ import msgspec
 
 from holdfast.serve.http.endpoint import StreamEvent
 from holdfast.store.contract import Store
-from holdfast.store.listing import SessionFilter, SessionRow
+from holdfast.store.session_rows import SessionFilter, SessionRow
 
 QUIET_S = 0.25
 """Seconds between two looks: what changes in between is told once."""

@@ -18,7 +18,7 @@ from holdfast.programs.sandbox.library import list_strategies
 from holdfast.serve.mcp import catalog, prompts, resources
 from holdfast.serve.mcp.extensions import extensions
 from holdfast.serve.mcp.tools import in_thread
-from holdfast.store.listing import SessionFilter
+from holdfast.store.session_rows import SessionFilter
 
 MOST = 100
 """Values in one answer: what the protocol allows."""

@@ -31,7 +31,7 @@ from holdfast.serve.mcp.tools import (
     unquoted,
 )
 from holdfast.serve.mcp.views import EventView, SessionRowView, SessionsView, ShowView, StrategiesView
-from holdfast.store.listing import SessionFilter, SessionRow
+from holdfast.store.session_rows import SessionFilter, SessionRow
 
 MAX_LISTED = 200
 """Sessions or strategies on a page: about as many as a model can look through."""

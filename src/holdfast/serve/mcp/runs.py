@@ -13,7 +13,7 @@ from holdfast.core.values import repaired
 from holdfast.programs.kinds import language_names
 from holdfast.serve.mcp.tools import Object
 from holdfast.store.contract import Store
-from holdfast.store.listing import SessionFilter, SessionRow
+from holdfast.store.session_rows import SessionFilter, SessionRow
 
 HINT_BYTES = 100
 """Bytes of the first prompt that tell what a run was about."""

@@ -22,7 +22,7 @@ from holdfast.core.records import (
 )
 from holdfast.engine.presence import GONE_MS, ProcessRow
 from holdfast.engine.questions import WaitingQuestion
-from holdfast.store.listing import SessionRow
+from holdfast.store.session_rows import SessionRow
 
 FIRST_PAUSE = 2
 """Where an agent waits for its first input, before any turn."""

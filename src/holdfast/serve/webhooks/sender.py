@@ -24,7 +24,7 @@ from holdfast.serve.webhooks.events import Happening, happenings, lost_worker, s
 from holdfast.serve.webhooks.records import Delivery, EventType, Webhook, signed_headers
 from holdfast.serve.webhooks.registry import Webhooks
 from holdfast.store.errors import StateConflictError
-from holdfast.store.listing import SessionFilter, SessionRow
+from holdfast.store.session_rows import SessionFilter, SessionRow
 
 LEASE_NAMESPACE, LEASE_KEY = "http.webhook-sender", "lease"
 LEASE_MS = 15_000

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from holdfast.store.limits import TOTALLED_SESSIONS
-from holdfast.store.listing import SessionFilter
 from holdfast.store.overview import DAY_MS, SessionTotals, Trait, total_of
 from holdfast.store.postgres.presence import GONE
 from holdfast.store.postgres.statements import conditions, unescape
+from holdfast.store.session_rows import SessionFilter
 
 POSITIONS = "select id, position from holdfast.sessions where id = any($1::text[])"
 

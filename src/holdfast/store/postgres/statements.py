@@ -20,8 +20,8 @@ from holdfast.store.codec import encode_value
 from holdfast.store.commits import StateWrite
 from holdfast.store.errors import CorruptSessionError, StateConflictError
 from holdfast.store.filters import prefix_end
-from holdfast.store.listing import SessionFilter, SessionRow
 from holdfast.store.postgres.presence import GONE
+from holdfast.store.session_rows import SessionFilter, SessionRow
 
 NOW = "(extract(epoch from clock_timestamp()) * 1000)::bigint"
 _SUMMARY = Summary.__struct_fields__  # the columns have the names of the fields

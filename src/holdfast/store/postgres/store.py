@@ -52,7 +52,6 @@ from holdfast.store.leases import (
     LeaseState,
     commit_epoch,
 )
-from holdfast.store.listing import SessionFilter, SessionPage, SessionRow
 from holdfast.store.mailbox import MailboxItem, MessageReceipt
 from holdfast.store.off_loop import off_loop
 from holdfast.store.overview import SessionTotals, Trait
@@ -63,6 +62,7 @@ from holdfast.store.postgres.append import PostgresAppend, append_call, write_re
 from holdfast.store.postgres.errors import redact
 from holdfast.store.postgres.pool import ConnectionPool
 from holdfast.store.postgres.upkeep import UpkeepOfPostgres
+from holdfast.store.session_rows import SessionFilter, SessionPage, SessionRow
 from holdfast.store.sound_sessions import LOADED_ENTRIES, fold_sound
 
 __all__ = ["PostgresStore", "redact"]

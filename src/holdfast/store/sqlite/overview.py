@@ -10,8 +10,8 @@ from holdfast.core.errors import HoldfastError
 from holdfast.core.records import Entry
 from holdfast.store.journal_rows import blobs_of, check_parts, decode_parts
 from holdfast.store.limits import TOTALLED_SESSIONS
-from holdfast.store.listing import SessionFilter
 from holdfast.store.overview import DAY_MS, SessionTotals, Trait, total_of
+from holdfast.store.session_rows import SessionFilter
 from holdfast.store.sqlite import statements as sql
 
 _TRAITS: dict[Trait, str] = {

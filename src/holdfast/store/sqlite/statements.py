@@ -21,7 +21,7 @@ from holdfast.store.errors import CorruptSessionError, MessageTakenError
 from holdfast.store.filters import prefix_end
 from holdfast.store.journal_rows import JournalPart, JournalRow, in_order
 from holdfast.store.leases import NEW, LeaseState, commit_epoch, lease_columns, write_versions
-from holdfast.store.listing import SessionFilter, SessionRow
+from holdfast.store.session_rows import SessionFilter, SessionRow
 from holdfast.store.sqlite.schema import LIVING, StoreConnection
 
 COLUMNS = (

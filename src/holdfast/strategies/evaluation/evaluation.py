@@ -23,7 +23,7 @@ from holdfast.engine.upkeep import Upkeep
 from holdfast.programs.registry import registered
 from holdfast.store import open_store
 from holdfast.store.contract import Store
-from holdfast.store.listing import SessionFilter
+from holdfast.store.session_rows import SessionFilter
 from holdfast.strategies.evaluation.data.case import Case
 from holdfast.strategies.evaluation.data.dataset import Dataset
 from holdfast.strategies.evaluation.dispatcher import Dispatcher, Jobs, Listener

@@ -8,7 +8,7 @@ import msgspec
 
 from holdfast.core.state import State
 from holdfast.store.contract import Store
-from holdfast.store.listing import SessionFilter, SessionRow
+from holdfast.store.session_rows import SessionFilter, SessionRow
 from holdfast.strategies.evaluation.programs import EVALUATION
 from holdfast.strategies.evaluation.scenario_runs import SCENARIO_RUN, read_scenario_run
 from holdfast.strategies.evaluation.stored_terms import read_terms

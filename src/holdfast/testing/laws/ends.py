@@ -8,7 +8,7 @@ from holdfast.core.errors import SessionDeletedError, SessionNotFoundError
 from holdfast.core.queries import HumanQuery
 from holdfast.core.state import State
 from holdfast.store.contract import Store
-from holdfast.store.listing import SessionFilter
+from holdfast.store.session_rows import SessionFilter
 from holdfast.testing.laws.base import Laws, refused
 from holdfast.testing.laws.blobs import LARGE
 from holdfast.testing.sessions import START, TICK, begin, entries_of, feed, ids_of, picture, timer

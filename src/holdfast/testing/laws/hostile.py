@@ -28,7 +28,7 @@ from holdfast.core.state import Session
 from holdfast.core.summary import summarize
 from holdfast.store.commits import Commit, Lease, StateWrite
 from holdfast.store.contract import StateItem, Store
-from holdfast.store.listing import SessionFilter
+from holdfast.store.session_rows import SessionFilter
 from holdfast.testing.laws.base import Laws
 from holdfast.testing.sessions import START, ScriptedSession, begin, entries_of, feed, ids_of, line, picture, timer
 

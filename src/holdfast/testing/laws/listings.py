@@ -10,7 +10,7 @@ from holdfast.core.records import Imported
 from holdfast.core.state import State
 from holdfast.core.summary import summarize
 from holdfast.store.contract import Store
-from holdfast.store.listing import SessionFilter
+from holdfast.store.session_rows import SessionFilter
 from holdfast.testing.laws.base import Laws, refused
 from holdfast.testing.laws.blobs import LARGE
 from holdfast.testing.laws.forks import fork_of

@@ -37,8 +37,8 @@ from holdfast.store.errors import (
     PositionConflictError,
     StateConflictError,
 )
-from holdfast.store.listing import SessionFilter
 from holdfast.store.mailbox import MailboxItem
+from holdfast.store.session_rows import SessionFilter
 from holdfast.testing.laws.blobs import LARGE
 from holdfast.testing.sessions import all_rows, feed
 

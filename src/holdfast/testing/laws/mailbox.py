@@ -10,8 +10,8 @@ from holdfast.core.queries import Failure, Usage, Value
 from holdfast.core.state import State
 from holdfast.store.contract import Store
 from holdfast.store.errors import LeaseLostError, MessageConflictError, MessageTakenError, PositionConflictError
-from holdfast.store.listing import SessionFilter
 from holdfast.store.mailbox import MailboxItem, MessageReceipt
+from holdfast.store.session_rows import SessionFilter
 from holdfast.testing.laws.base import Laws, refused
 from holdfast.testing.laws.journal import AWKWARD
 from holdfast.testing.sessions import begin, entries_of, feed, ids_of, line, messages_of, picture

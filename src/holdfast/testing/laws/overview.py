@@ -9,8 +9,8 @@ from holdfast.core.queries import HumanQuery, LlmQuery, ToolQuery, Usage, Value
 from holdfast.core.records import AnsweredRecord, AttemptedRecord
 from holdfast.core.state import State
 from holdfast.store.contract import Store
-from holdfast.store.listing import SessionFilter
 from holdfast.store.overview import DAY_MS, TRAITS, SessionTotals
+from holdfast.store.session_rows import SessionFilter
 from holdfast.testing.laws.base import Laws, refused
 from holdfast.testing.laws.forks import fork_of
 from holdfast.testing.sessions import START, ScriptedSession, begin, entries_of, ids_of, timer

@@ -22,7 +22,7 @@ from holdfast.core.values import Json
 from holdfast.engine.errors import ContentionError
 from holdfast.engine.holdfast import Holdfast
 from holdfast.store.errors import MessageConflictError, StoreUnavailableError
-from holdfast.store.listing import SessionFilter
+from holdfast.store.session_rows import SessionFilter
 from holdfast.testing.simulation.history import FeedCall, History, OpenQuery, Sighting, Told
 from holdfast.testing.simulation.world import SimulatedProcess
 

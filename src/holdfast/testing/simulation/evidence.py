@@ -14,7 +14,7 @@ from holdfast.core.records import AnsweredRecord, Entry, PausedRecord, attempted
 from holdfast.core.replay import ENDS
 from holdfast.core.state import Session
 from holdfast.store.commits import Commit, CommitReceipt
-from holdfast.store.listing import SessionRow
+from holdfast.store.session_rows import SessionRow
 from holdfast.testing.simulation.history import History, Settled
 from holdfast.testing.simulation.store import ServerCall, StoreServer, returned
 

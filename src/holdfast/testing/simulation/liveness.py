@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from holdfast.store.listing import SessionRow
+from holdfast.store.session_rows import SessionRow
 from holdfast.testing.simulation.evidence import Problem, journal_rows
 from holdfast.testing.simulation.store import returned
 from holdfast.testing.simulation.world import World

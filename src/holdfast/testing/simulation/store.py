@@ -23,10 +23,10 @@ from holdfast.store.environment import Clock
 from holdfast.store.errors import StoreUnavailableError
 from holdfast.store.inventory import Tombstone
 from holdfast.store.journal_rows import encode_bodies
-from holdfast.store.listing import SessionFilter, SessionPage, SessionRow
 from holdfast.store.mailbox import MailboxItem, MessageReceipt
 from holdfast.store.memory import MemoryStore
 from holdfast.store.overview import SessionTotals, Trait
+from holdfast.store.session_rows import SessionFilter, SessionPage, SessionRow
 from holdfast.store.upkeep import OpenChild, OpenSession
 from holdfast.store.watch import LiveItem, LiveStream, LiveStreams, MissedMessages, Watch, Watches
 from holdfast.testing.simulation.call_reply import CallReply

@@ -11,7 +11,7 @@ from holdfast.core.errors import InvalidValueError
 from holdfast.core.state import State
 from holdfast.serve.http.endpoint import ApiCall, Endpoints, JsonReply, NoParameters, Parameters
 from holdfast.serve.http.filters import checked_limit
-from holdfast.store.listing import SessionFilter
+from holdfast.store.session_rows import SessionFilter
 from holdfast.strategies.evaluation.errors import EvaluationNotFoundError
 from holdfast.strategies.evaluation.evaluation import Evaluation
 from holdfast.strategies.evaluation.overview import EvaluationOverview, list_evaluations, overview_of

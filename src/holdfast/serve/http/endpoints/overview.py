@@ -16,10 +16,10 @@ from holdfast.engine.work_report import WorkReport
 from holdfast.serve.http.endpoint import ApiCall, Endpoints, JsonReply, NoParameters
 from holdfast.serve.http.filters import FilterParameters
 from holdfast.serve.http.limits import MAX_LABELS_SHOWN
-from holdfast.serve.http.spending import Spending, by_model, is_between
+from holdfast.serve.http.spent_totals import Spending, by_model, is_between
 from holdfast.store.limits import READ_LIMIT
-from holdfast.store.listing import SessionFilter, SessionRow
 from holdfast.store.overview import SessionTotal, SessionTotals, Trait
+from holdfast.store.session_rows import SessionFilter, SessionRow
 
 endpoints = Endpoints()
 

@@ -25,7 +25,7 @@ from holdfast.serve.http.endpoint import (
 from holdfast.serve.http.filters import checked_limit
 from holdfast.serve.http.limits import DECIDED_SESSIONS, MAX_PAGE_ROWS, PAGE_ROWS, VALUE_BODY_BYTES
 from holdfast.serve.http.problems import problem_of
-from holdfast.store.listing import SessionFilter
+from holdfast.store.session_rows import SessionFilter
 
 endpoints = Endpoints()
 

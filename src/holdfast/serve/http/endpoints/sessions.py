@@ -32,7 +32,7 @@ from holdfast.serve.http.limits import PAGE_ROWS, VALUE_BODY_BYTES
 from holdfast.serve.http.paths import session_path
 from holdfast.serve.http.problems import ApiError
 from holdfast.store.errors import CorruptSessionError
-from holdfast.store.listing import SessionRow
+from holdfast.store.session_rows import SessionRow
 
 endpoints = Endpoints()
 

@@ -10,7 +10,7 @@ from holdfast.core.compare import CommonFork, ComparedRow, ComparedSession
 from holdfast.core.errors import InvalidValueError
 from holdfast.serve.http.endpoint import ApiCall, Endpoints, JsonReply, NoParameters, Parameters
 from holdfast.serve.http.limits import COMPARED_ROWS, TREE_NODES
-from holdfast.store.listing import SessionFilter, SessionRow
+from holdfast.store.session_rows import SessionFilter, SessionRow
 
 endpoints = Endpoints()
 

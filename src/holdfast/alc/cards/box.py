@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
+from holdfast.alc.cards.aliases import new_alias
 from holdfast.alc.cards.content import Creation, card_text, holds, summary_of
 from holdfast.alc.cards.errors import (
     CardExistsError,
@@ -27,7 +28,6 @@ from holdfast.alc.cards.names import (
     check_now,
     completed,
     package_of,
-    rfc3339,
 )
 from holdfast.alc.cards.operations import answer
 from holdfast.alc.cards.query import in_order, matches, parse_order, parse_where
@@ -172,13 +172,7 @@ class CardBox:
         again: bool = False,
     ) -> dict[str, Json]:
         """Bind a name to a card, whatever it was bound to."""
-        alias = {"name": check_name(name, "alias"), "card_id": card_id}
-        if pkg is not None:
-            alias["pkg"] = check_name(pkg, "pkg")
-        alias["set_at"] = rfc3339(check_now(now, "alias_set"))
-        if note is not None:
-            alias["note"] = note
-        storable(alias, "alias_set")
+        alias = new_alias(name, card_id, now, pkg, note)
         with self._files.lock():
             self._path(card_id, "alias_set")
             bound = next((one for one in self._aliases() if one["name"] == name), None)

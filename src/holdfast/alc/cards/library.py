@@ -8,6 +8,7 @@ import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import ParamSpec, TypeAlias
 
+from holdfast.alc.cards.aliases import new_alias
 from holdfast.alc.cards.box import CardBox, FoundCard
 from holdfast.alc.cards.content import Creation, card_text, holds, later_alias, summary_of
 from holdfast.alc.cards.errors import (
@@ -20,7 +21,7 @@ from holdfast.alc.cards.errors import (
     SamplesExistError,
 )
 from holdfast.alc.cards.lineage import Kin, LineageQuery, lineage
-from holdfast.alc.cards.names import check_name, check_now, completed, package_of, rfc3339
+from holdfast.alc.cards.names import check_name, check_now, completed, package_of
 from holdfast.alc.cards.operations import answer
 from holdfast.alc.cards.query import in_order, matches, parse_order, parse_where
 from holdfast.alc.cards.samples import SamplePage
@@ -178,13 +179,7 @@ class CardLibrary:
         again: bool = False,
     ) -> dict[str, Json]:
         """Bind a name to a card, whatever it was bound to. A repeated call does not undo what was bound after it."""
-        alias = {"name": check_name(name, "alias"), "card_id": card_id}
-        if pkg is not None:
-            alias["pkg"] = check_name(pkg, "pkg")
-        alias["set_at"] = rfc3339(check_now(now, "alias_set"))
-        if note is not None:
-            alias["note"] = note
-        storable(alias, "alias_set")
+        alias = new_alias(name, card_id, now, pkg, note)
         await self._require(card_id, "alias_set")
         if not again:  # it holds from now on, also where another clock is ahead
             bound = [one["set_at"] for one in await self._aliases() if one["name"] == name]

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.agent.envelopes.store import EnvelopeReport
+from holdfast.testing.patience import soon
 from tests.agent.envelopes.helpers import a_rig, version
 
 WRITER = """
@@ -68,13 +69,16 @@ async def test_readers_never_see_a_part_while_two_processes_save_the_same_id(kin
                 await asyncio.to_thread(writer.stdout.readline)
             async with AsyncExitStack() as stack:
                 envelopes = (await a_rig(kind, tmp_path, stack)).envelopes
-                seen = set()
-                for _ in range(100):
-                    found = await envelopes.load("s-1")
-                    assert found is not None
-                    assert found == version(int(found.metadata["n"]))
-                    seen.add(found.metadata["n"])
-                assert len(seen) > 1
+                seen: list[str] = []
+
+                async def read_many() -> None:
+                    while len(seen) < 100 or len(set(seen)) < 2:  # the writers may not have had their turn meanwhile
+                        found = await envelopes.load("s-1")
+                        assert found is not None
+                        assert found == version(int(found.metadata["n"]))
+                        seen.append(str(found.metadata["n"]))
+
+                await soon(read_many())
         finally:
             one.kill()
             other.kill()

@@ -13,13 +13,13 @@ import sys
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from itertools import islice
 from typing import Any
-from zlib import crc32
 
 from holdfast.agent.runtime import Runtime
 from holdfast.engine.holdfast import Holdfast, open_holdfast
 from holdfast.engine.upkeep import Upkeep
 from holdfast.programs.native.ctx import Context
 from holdfast.programs.registry import strategy
+from holdfast.store.journal_rows import row_checksum
 from holdfast.testing.provider import ScriptedProvider
 
 BATCH = 20_000
@@ -148,7 +148,7 @@ class _Model:
     def _line(self, line: dict[str, Any], session_id: str, num: int, name: str) -> tuple[Any, ...]:
         line["session"], line["body"] = num, line["body"].replace(self._first, name)
         head = f"{session_id}/{line['first']}/{line['last']}/{line['at']}/{line['later']}/None/"
-        line["checksum"] = crc32(line["body"].encode(), crc32(head.encode()))
+        line["checksum"] = row_checksum(head, line["body"].encode())
         return tuple(line.values())
 
 

@@ -12,11 +12,11 @@ import sys
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from itertools import accumulate
+from itertools import accumulate, repeat
 from operator import attrgetter
-from zlib import crc32
 
 import msgspec
+from xxhash import xxh3_64_intdigest
 
 from holdfast.core.large import LARGE_CHARS, is_large
 from holdfast.core.limits import ERROR_PREVIEW_CHARS, MAX_INTEGER, MAX_VALUE_BYTES, MIN_INTEGER
@@ -149,8 +149,13 @@ def _sealed(writer: str, first: int, times: Sequence[int], body: bytes, size: in
     if times.count(at) < len(times):
         later = f"[0,{times[1] - at}]" if len(times) == 2 else _delays_between(times)  # most rows have two
     extras = _NO_EXTRAS if later is None and size is None else f"{later}/{size}/"
-    checksum = crc32(body, crc32(f"{writer}/{first}/{last}/{at}/{extras}".encode()))
+    checksum = row_checksum(f"{writer}/{first}/{last}/{at}/{extras}", body)
     return JournalRow(first, last, at, later, checksum, body, size)
+
+
+def row_checksum(label: str, body: bytes) -> int:
+    """The checksum of a row, which depends on its place as well. A CRC would take four times as long as the rest."""
+    return xxh3_64_intdigest(body, xxh3_64_intdigest(label.encode())) & MAX_INTEGER
 
 
 def _delays_between(times: Sequence[int]) -> str:
@@ -177,15 +182,16 @@ def check_parts(session_id: str, parts: Iterable[JournalPart], after: int, last:
     sound: list[JournalPart] = []
     expected = after + 1
     for part in parts:
-        row = part.row
+        row, begins, ends = part.row, part.first, part.last
+        first, last_here = row.first, row.last
         if not is_sound(part.writer, row):
-            ends = min(row.last, part.last) if type(row.last) is int else expected
+            ends = min(last_here, ends) if type(last_here) is int else expected
             raise CorruptSessionError(session_id, _place(expected, ends), "the record was changed after it was written")
-        begins = row.first if row.first > part.first else part.first
+        begins = first if first > begins else begins
         if begins > expected:
             why = f"the record is missing; the next one is {begins}"
             raise CorruptSessionError(session_id, f"position {expected}", why)
-        ends = row.last if row.last < part.last else part.last
+        ends = last_here if last_here < ends else ends
         if ends < expected:
             continue
         if begins == expected and row.size is None:
@@ -198,14 +204,18 @@ def check_parts(session_id: str, parts: Iterable[JournalPart], after: int, last:
     return sound
 
 
+_columns_of = msgspec.structs.astuple
+
+
 def is_sound(writer: str, row: JournalRow) -> bool:
     """Whether a row is as it was written."""
-    extras = _NO_EXTRAS if row.later is None and row.size is None else f"{row.later}/{row.size}/"
+    first, last, at, later, checksum, body, size = _columns_of(row)
+    extras = _NO_EXTRAS if later is None and size is None else f"{later}/{size}/"
     return (
-        crc32(row.body, crc32(f"{writer}/{row.first}/{row.last}/{row.at}/{extras}".encode())) == row.checksum
-        and type(row.first) is int
-        and type(row.last) is int
-        and type(row.at) is int
+        row_checksum(f"{writer}/{first}/{last}/{at}/{extras}", body) == checksum
+        and type(first) is int
+        and type(last) is int
+        and type(at) is int
     )
 
 
@@ -228,15 +238,15 @@ def decode_parts(session_id: str, parts: Iterable[JournalPart], blobs: Mapping[s
     entries: list[Entry] = []
     for part in parts:
         row, first, last = part.row, part.first, part.last
-        position, at = row.first, row.at
         records, later = _records_of(session_id, row, blobs), _delays_or_corrupt(session_id, row)
         if len(records) != row.last - row.first + 1:
             raise CorruptSessionError(session_id, _place(first, last), f"the row has {len(records)} records")
-        for record in records:
-            if first <= position <= last:
-                moment = at if later is None else at + later[position - row.first]
-                entries.append(Entry(position, moment, record))
-            position += 1
+        times = repeat(row.at) if later is None else [row.at + delay for delay in later]
+        found = map(Entry, range(row.first, row.last + 1), times, records)
+        if first <= row.first and row.last <= last:  # as nearly always
+            entries += found
+        else:
+            entries += [entry for entry in found if first <= entry.position <= last]
     return entries
 
 

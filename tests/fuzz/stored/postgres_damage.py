@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from contextlib import suppress
 from typing import Any
-from zlib import crc32
 
 import asyncpg
 
+from holdfast.store.journal_rows import row_checksum
 from tests.fuzz.stored.damage import HURT, ODD_CELLS, WHERE, Change
 
 _TABLES = ("tombstones", *WHERE)
@@ -96,8 +96,8 @@ async def _seal(connection: Any) -> None:
     where = WHERE["journal"].replace("FROM sessions", "FROM holdfast.sessions")
     for row in await connection.fetch(f"select ctid, first, last, at, later, body from holdfast.journal where {where}"):
         place, first, last, at, later, body = row
-        label = crc32(f"{HURT}/{first!r}/{last!r}/{at!r}/{later}/None/".encode())
-        checksum = crc32(body.encode(), label)
+        label = f"{HURT}/{first!r}/{last!r}/{at!r}/{later}/None/"
+        checksum = row_checksum(label, body.encode())
         await connection.execute("update holdfast.journal set checksum = $2 where ctid = $1", place, checksum)
 
 

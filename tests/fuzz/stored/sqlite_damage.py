@@ -6,8 +6,8 @@ import sqlite3
 from contextlib import closing, suppress
 from functools import partial
 from pathlib import Path
-from zlib import crc32
 
+from holdfast.store.journal_rows import row_checksum
 from tests.fuzz.stored.damage import HURT, WHERE, Change
 
 
@@ -63,8 +63,8 @@ def _seal(connection: sqlite3.Connection) -> None:
         f"SELECT id, first, last, at, later, size, CAST(body AS BLOB) FROM journal WHERE {WHERE['journal']}"
     ).fetchall()
     for number, first, last, at, later, size, body in rows:
-        label = crc32(f"{HURT}/{first!r}/{last!r}/{at!r}/{later}/{size}/".encode())
-        connection.execute("UPDATE journal SET checksum = ? WHERE id = ?", (crc32(body or b"", label), number))
+        label = f"{HURT}/{first!r}/{last!r}/{at!r}/{later}/{size}/"
+        connection.execute("UPDATE journal SET checksum = ? WHERE id = ?", (row_checksum(label, body or b""), number))
 
 
 def content(path: Path) -> list[str]:

@@ -10,8 +10,9 @@ standing task: an error that nobody foresaw is logged, and it goes on.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Coroutine
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias
 
 from holdfast.engine.engine import Engine
 from holdfast.engine.patrol import Patrol
@@ -20,10 +21,22 @@ from holdfast.engine.retention import Retention
 from holdfast.engine.takeover import Takeover
 from holdfast.engine.timers import Timers
 from holdfast.engine.upkeep_scope import UpkeepScope
+from holdfast.store.patience import pause
 from holdfast.store.supervisor import StandingTask
+
+FIRST_LOOK_S = pause(0.1)
+"""Seconds before a process looks for what others have left: it opened the store for something, and does that first."""
 
 AGREE_S = 60.0
 """Seconds between looks at the clock of the store."""
+
+
+Loop: TypeAlias = Callable[[Engine], Coroutine[Any, Any, None]]
+
+
+async def _looking(loop: Loop, engine: Engine) -> None:
+    await asyncio.sleep(FIRST_LOOK_S)
+    await loop(engine)
 
 
 async def _agree_on_time(engine: Engine) -> None:
@@ -64,14 +77,14 @@ class Upkeep:
         """Begin, for as long as the engine is open."""
         engine.owner.on_due = self._timers.add
         if self._on:
-            loops = {
+            loops: dict[str, Loop] = {
                 "waking what is due": self._timers.run,
-                "resuming orphans": self._takeover.run_orphans,
-                "releasing leases and looking after children": self._patrol.run,
-                "resuming sessions of dead owners": self._takeover.run_lost,
-                "ending and deleting what is too old": self.retention.run,
+                "resuming orphans": partial(_looking, self._takeover.run_orphans),
+                "releasing leases and looking after children": partial(_looking, self._patrol.run),
+                "resuming sessions of dead owners": partial(_looking, self._takeover.run_lost),
+                "ending and deleting what is too old": partial(_looking, self.retention.run),
+                "agreeing on the time with the store": _agree_on_time,
             }
-            loops["agreeing on the time with the store"] = _agree_on_time
             if self._scope.only is None:
                 loops["saying that this process is here"] = self._presence.run
             task = engine.owner.supervisor.task

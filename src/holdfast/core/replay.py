@@ -124,25 +124,27 @@ class LazyReplayFold:
     def apply(self, entry: Entry) -> Waking | None:
         """Go on with one more entry; the waking that follows from it, if one does."""
         self._unfolded.append(entry)
-        record, pending = entry.record, self._pending
+        record, pending, undelivered = entry.record, self._pending, self._undelivered
         if type(record) is AnsweredRecord:
-            pending.discard(record.query_id)
-            self._undelivered.append((record.query_id, record.answer))
-            if type(record.answer) is Failure:
+            asked, answer = record.query_id, record.answer
+            pending.discard(asked)
+            undelivered.append((asked, answer))
+            if type(answer) is Failure:
                 self._has_failure = True
+            if not self._is_paused:
+                return None
         elif type(record) is PausedRecord:
             self._is_paused, self._wake = True, record.wake
             for query in record.queries:
                 pending.add(query.id)
             if record.withdrawn:
                 pending.difference_update(record.withdrawn)
+            if not undelivered:
+                return None
         elif type(record) is StartedRecord:
             return Waking(entry.at, [])
         else:
             return Waking(entry.at, [], record.failure) if type(record) is RefusedRecord else None
-        undelivered = self._undelivered
-        if not self._is_paused or not undelivered:
-            return None
         if pending and not pause_is_over(self._wake, pending, undelivered, self._has_failure):
             return None
         self._undelivered = []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from operator import attrgetter
 from typing import Any, NamedTuple, Protocol
 
 from holdfast.core.records import (
@@ -112,13 +113,15 @@ async def rebuild(
     for number, entry in enumerate(entries, 1):
         if number % IN_ROW == 0:
             await asyncio.sleep(0)
-        if type(entry.record) in OUTCOMES:
-            if step is not None and not _asks_the_same(entry.record, step):
+        record, position = entry.record, entry.position
+        if type(record) in OUTCOMES:
+            if step is not None and not _asks_the_same(record, step):
                 _compare(tracker, entry, step, answered, versioned)
-            outcomes.append(entry)
-            outcome, step, unfinished = entry.position, None, None
-        elif type(entry.record) is AnsweredRecord:
-            answered[entry.record.query_id] = entry.position
+            if replayer is not None:
+                outcomes.append(entry)
+            outcome, step, unfinished = position, None, None
+        elif type(record) is AnsweredRecord:
+            answered[record.query_id] = position
         waking = tracker.apply(entry)
         unfinished = waking or unfinished
         if instance is None:
@@ -126,16 +129,17 @@ async def rebuild(
             replayer = instance if is_replayable(instance) else None
             if is_versioned(instance):
                 versioned, patches = instance, patches_by_step(entries)
+                versioned.recorded_patches = ()
             if is_following(instance):
                 following, notes = instance, notes_by_step(entries)
-        if waking is not None and entry.position < last:
+        if waking is not None and position < last:
             if replayer is not None:
                 requests.append(replayer.step_request(waking))
                 if len(requests) == _TOGETHER:
                     replays.append(asyncio.ensure_future(replayer.replay(requests)))
                     requests = []
                 continue
-            if versioned is not None:
+            if patches and versioned is not None:
                 versioned.recorded_patches = patches.get(outcome, ())
             if following is not None:
                 following.recorded_notes = notes.get(outcome, ())
@@ -221,9 +225,14 @@ def resume(instance: Instance, waking: Waking) -> Step | Awaitable[Step]:
     return instance.resume(waking.at, waking.answers)
 
 
+_RECORD = attrgetter("record")
+
+
 def patches_by_step(entries: Sequence[Entry]) -> dict[int, set[str]]:
     """The patches that the recorded steps took, by the position of the outcome before each step (0 for the first)."""
     patches: dict[int, set[str]] = {}
+    if PatchedRecord not in set(map(type, map(_RECORD, entries))):  # as nearly always
+        return patches
     outcome = 0
     for entry in entries:
         if type(entry.record) in OUTCOMES:

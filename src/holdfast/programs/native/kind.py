@@ -153,7 +153,9 @@ class NativeInstance:
     # --- the engine's side -----------------------------------------------------------------------
 
     def resume(self, at: int, answers: Sequence[tuple[str, Answer]]) -> Step | Awaitable[Step]:
-        self._set_time(at)
+        self.loop.now_ms = at
+        if self._budget is not None:
+            self._note_remaining(at)
         if self._main is None:
             self._main = run_coroutine(self.loop, self._strategy.function(Context(self)))
         for asked, answer in answers:
@@ -161,7 +163,9 @@ class NativeInstance:
         return self._go_on()
 
     def refuse(self, at: int, failure: Failure) -> Step | Awaitable[Step]:
-        self._set_time(at)
+        self.loop.now_ms = at
+        if self._budget is not None:
+            self._note_remaining(at)
         refused, self._last = self._last, []
         self._asked -= len(refused)
         self._withdrawn = self._last_withdrawn + self._withdrawn
@@ -173,10 +177,9 @@ class NativeInstance:
                 self._settle(target, failure)
         return self._go_on()
 
-    def _set_time(self, at: int) -> None:
-        self.loop.now_ms = at
-        if self._budget is not None:
-            self.remaining = remaining(self._budget, self.fold.session.metrics, at)
+    def _note_remaining(self, at: int) -> None:
+        assert self._budget is not None
+        self.remaining = remaining(self._budget, self.fold.session.metrics, at)
 
     def close(self) -> None:
         self.loop.discard()
@@ -229,12 +232,13 @@ class NativeInstance:
         return self._ask(notes)
 
     def _ask(self, notes: list[Note]) -> AskStep:
-        wake = self._wake()
+        new, waiting = self._new, self._open
+        wake = "all" if len(waiting) + len(new) == 1 else self._wake()
         queries: list[Query] = []
-        for target, query in self._new.items():
+        for target, query in new.items():
             asked = query_id(self._asked)
             self._asked += 1
-            self._open[asked] = target
+            waiting[asked] = target
             queries.append(msgspec.structs.replace(query, id=asked))
         self._new, self._last = {}, queries
         self._last_withdrawn, self._withdrawn = self._withdrawn, []
@@ -242,8 +246,6 @@ class NativeInstance:
 
     def _wake(self) -> Wake:
         """Wait for all answers if nothing could continue before the last of them, otherwise for the first."""
-        if len(self._open) + len(self._new) == 1:
-            return "all"
         waiting = [*self._open.values(), *self._new]
         joints = {_joint(target) for target in waiting}
         if len(joints) != 1 or None in joints:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Awaitable, Collection, Sequence
+from operator import attrgetter
 from typing import TYPE_CHECKING, assert_never
 
 import msgspec
@@ -338,17 +339,20 @@ def text_of(content: Sequence[ContentBlock]) -> str:
     return "".join(block.text for block in content if isinstance(block, TextBlock))
 
 
+_REMARKS = frozenset(("system", "signal"))
+"""The roles of what the runtime remarks."""
+_ROLE = attrgetter("role")
+
+
 def _shown(window: list[AgentMessage]) -> list[AgentMessage]:
     """The conversation as providers take it.
 
     Few providers take remarks of the runtime in the middle of a conversation, so these become messages of the user,
     marked as the runtime's.
     """
-    shown = window[:]
-    for number, message in enumerate(window):
-        if message.role in ("system", "signal"):
-            shown[number] = _marked(message)
-    return shown
+    if _REMARKS.isdisjoint(map(_ROLE, window)):  # as nearly always
+        return window[:]
+    return [_marked(message) if message.role in _REMARKS else message for message in window]
 
 
 def _marked(remark: AgentMessage) -> AgentMessage:

@@ -164,8 +164,8 @@ class Archive:
         self._segments += self._decoded
         self._decoded = [segment]
         self._batch = 1
-        self.nodes.forget_all_but(node.id for node in gained.nodes())
-        self.turns.forget_all_but(turn.id for turn in gained.turns)
+        self.nodes.forget_all_but([node.id for node in gained.nodes()])
+        self.turns.forget_all_but([turn.id for turn in gained.turns])
         return data
 
     def _count(self, header: _Header) -> None:

@@ -16,7 +16,7 @@ from holdfast.engine.effects import Effects
 from holdfast.engine.full_collections import LONG_RECORDS, no_full_collections
 from holdfast.engine.outcomes import ENDLESS, MAX_QUIET_STEPS, outcome_of
 from holdfast.engine.owner import Owner
-from holdfast.engine.rebuild import IN_ROW, ReplayOrigin, Revival, last_outcome, resume
+from holdfast.engine.rebuild import IN_ROW, ReplayOrigin, Revival, last_outcome
 from holdfast.engine.session_fold import SessionFold
 from holdfast.engine.steps import comes_soon, rest_between_steps
 from holdfast.programs.contract import AskStep, Instance, Step
@@ -77,7 +77,11 @@ class ProgramRun:
                 if self._revival.why:
                     self._fold.append([RecordDraft(note) for note in self._revival.said()], self._owner.now())
                 fold.waking = None
-                step = resume(instance, waking)
+                step = (
+                    instance.resume(waking.at, waking.answers)
+                    if waking.refusal is None
+                    else instance.refuse(waking.at, waking.refusal)
+                )
                 if type(step) is not AskStep and isinstance(step, Awaitable):
                     thought = asyncio.ensure_future(step)
                     self.instance = None  # not to be closed under the thread's feet, if we are cancelled here

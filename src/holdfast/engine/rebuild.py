@@ -143,7 +143,11 @@ async def rebuild(
                 versioned.recorded_patches = patches.get(outcome, ())
             if following is not None:
                 following.recorded_notes = notes.get(outcome, ())
-            stepped = resume(instance, waking)
+            stepped = (
+                instance.resume(waking.at, waking.answers)
+                if waking.refusal is None
+                else instance.refuse(waking.at, waking.refusal)
+            )
             step = stepped if type(stepped) is AskStep or not isinstance(stepped, Awaitable) else await stepped
     if instance is None:
         raise ValueError(f"session '{session_id}' has no journal")
@@ -216,13 +220,6 @@ class Revival:
         """The note about it for the journal, once."""
         why, self.why = self.why, ""
         return [LoggedRecord(message=f"the program was rebuilt by replay: {why}", source="holdfast")] if why else []
-
-
-def resume(instance: Instance, waking: Waking) -> Step | Awaitable[Step]:
-    """Wake a program as its journal says."""
-    if waking.refusal is not None:
-        return instance.refuse(waking.at, waking.refusal)
-    return instance.resume(waking.at, waking.answers)
 
 
 _RECORD = attrgetter("record")

@@ -17,7 +17,7 @@ def matches(where: SessionFilter, session_id: str, summary: Summary) -> bool:
         (not where.states or summary.state in where.states)
         and (where.program is None or summary.program == where.program)
         and (where.parent is None or summary.parent == where.parent)
-        and (not where.children or summary.parent is not None)
+        and (where.children is None or where.children == (summary.parent is not None))
         and (not where.services or summary.service in where.services)
         and (where.id_prefix is None or session_id.startswith(where.id_prefix))
         and (where.waiting_for is None or where.waiting_for in summary.waiting_for.split(","))

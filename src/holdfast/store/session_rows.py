@@ -29,8 +29,8 @@ class SessionFilter(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     states: Sequence[State] = ()
     program: str | None = None
     parent: str | None = None
-    children: bool = False
-    """Only sessions that have a parent."""
+    children: bool | None = None
+    """Only sessions that have a parent; with False, only those that have none."""
     services: Sequence[str] = ()
     """Only sessions of one of these services."""
     id_prefix: str | None = None

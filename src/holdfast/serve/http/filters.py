@@ -44,7 +44,7 @@ class FilterParameters(Parameters, frozen=True, kw_only=True):
             states=self.state,
             program=self.program,
             parent=self.parent,
-            children=self.children,
+            children=self.children or None,
             forked_from=self.forked_from,
             services=self.service,
             id_prefix=prefix or None,

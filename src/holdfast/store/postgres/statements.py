@@ -138,8 +138,8 @@ def conditions(where: SessionFilter, before: int | None) -> tuple[str, list[Any]
     texts = [condition.format(number) for number, (condition, _) in enumerate(given, 1)]
     if where.asking:
         texts.append("asks > 0")
-    if where.children:
-        texts.append("parent is not null")
+    if where.children is not None:
+        texts.append("parent is not null" if where.children else "parent is null")
     if where.has_mail:
         mail = "num in (select session from holdfast.mailbox where body is not null)"
         texts.append(f"{mail} and state not in ({ENDED})")

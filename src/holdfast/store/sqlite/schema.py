@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import time
 from functools import cached_property
+from urllib.parse import quote
 
 from holdfast.store.errors import SchemaVersionError, StoreReplacedError, StoreUnavailableError
 from holdfast.store.limits import BUSY_TIMEOUT_MS
@@ -199,15 +201,33 @@ class StoreConnection(sqlite3.Connection):
 
 
 def connect(path: str, url: str, busy_timeout_ms: int = BUSY_TIMEOUT_MS) -> StoreConnection:
-    """A connection, to be set up with `configure` once the file is known to be ours."""
+    """A connection, to be set up with `configure` once the file is known to be ours.
+
+    A file that this process may not write is opened to be read.
+    """
     try:
         connection = sqlite3.connect(
-            path, isolation_level=None, check_same_thread=False, cached_statements=256, factory=StoreConnection
+            path if can_write(path) else _readable(path),
+            isolation_level=None,
+            check_same_thread=False,
+            cached_statements=256,
+            factory=StoreConnection,
+            uri=not can_write(path),
         )
         connection.execute(f"PRAGMA busy_timeout = {busy_timeout_ms}")
     except sqlite3.Error as error:
         raise StoreUnavailableError(url, str(error)) from None
     return connection
+
+
+def can_write(path: str) -> bool:
+    """Whether a file may be written, or is yet to be made. SQLite also has to make a log in the same directory."""
+    return not os.path.exists(path) or (os.access(path, os.W_OK) and os.access(os.path.dirname(path), os.W_OK))
+
+
+def _readable(path: str) -> str:
+    """The URI of a file that can only be read. If it has no log, nobody is writing to it, and none has to be made."""
+    return f"file:{quote(path)}?mode=ro{'' if os.path.exists(f'{path}-wal') else '&immutable=1'}"
 
 
 def never_waiting(connection: StoreConnection) -> StoreConnection:

@@ -407,7 +407,7 @@ def listed_table(where: SessionFilter) -> str:
 
 
 def _is_of_living_children(where: SessionFilter) -> bool:
-    return where.children and where.parent is None and set(where.states) == {State.RUNNING, State.PAUSED}
+    return where.children is True and where.parent is None and set(where.states) == {State.RUNNING, State.PAUSED}
 
 
 def conditions(where: SessionFilter, before: int | None) -> tuple[str, list[Any]]:
@@ -417,8 +417,8 @@ def conditions(where: SessionFilter, before: int | None) -> tuple[str, list[Any]
         parts.append((LIVING, []))
     elif where.states:
         parts.append((among("state", where.states), list(where.states)))
-    if where.children:
-        parts.append(("parent IS NOT NULL", []))
+    if where.children is not None:
+        parts.append(("parent IS NOT NULL" if where.children else "parent IS NULL", []))
     if where.services:
         parts.append((among("service", where.services), list(where.services)))
     if where.has_mail:

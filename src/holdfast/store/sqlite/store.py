@@ -41,7 +41,15 @@ from holdfast.store.sqlite.live import SocketPublisher, SocketStreams
 from holdfast.store.sqlite.loop_patience import LoopPatience
 from holdfast.store.sqlite.notify import follow_changes
 from holdfast.store.sqlite.presence import SqlitePresence
-from holdfast.store.sqlite.schema import StoreConnection, configure, connect, is_current, never_waiting, prepare
+from holdfast.store.sqlite.schema import (
+    StoreConnection,
+    can_write,
+    configure,
+    connect,
+    is_current,
+    never_waiting,
+    prepare,
+)
 from holdfast.store.sqlite.sound_sessions import load_sound
 from holdfast.store.sqlite.writer import NotHereError, Work, Writer
 from holdfast.store.upkeep import OpenChild, OpenSession
@@ -210,7 +218,8 @@ class SqliteStore(Store):
         is_damage = isinstance(error, sqlite3.DatabaseError) and not isinstance(error, sqlite3.OperationalError)
         if is_damage and session_id:
             return CorruptSessionError(session_id, "the database file", str(error))
-        return StoreUnavailableError(self.url, str(error))
+        is_read_only = isinstance(error, sqlite3.OperationalError) and not can_write(self._path)
+        return StoreUnavailableError(self.url, "this process may only read it" if is_read_only else str(error))
 
     # --- journals --------------------------------------------------------------------------------
 

@@ -300,8 +300,9 @@ class RepairLaws(Laws):
             await store.repair("s-none", task.summary)
         assert await picture(store) == before
 
-    async def test_sessions_that_have_a_parent_are_found(self, store: Store) -> None:
+    async def test_sessions_are_found_by_whether_they_have_a_parent(self, store: Store) -> None:
         await begin(store, "s-alone")
         await begin(store, "s-child", parent="s-alone")
         assert await ids_of(store, SessionFilter(children=True)) == ["s-child"]
-        assert await ids_of(store, SessionFilter(children=False)) == ["s-child", "s-alone"]
+        assert await ids_of(store, SessionFilter(children=False)) == ["s-alone"]
+        assert await ids_of(store, SessionFilter()) == ["s-child", "s-alone"]

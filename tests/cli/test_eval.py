@@ -117,8 +117,8 @@ def test_trials_are_folded_into_their_evaluation(home: Home, data: Path) -> None
         words = ("--strategy", "model", "--model", "m1", "--data", str(data), "--base-url", server.url)
         run(home, "run", *words, "--id", "e-1")
     listed = home.json("sessions")["sessions"]
-    assert [(each["session_id"], each.get("parts")) for each in listed] == [("e-1", 6), ("s-other", None)]
-    assert "holdfast.evaluation (6 sessions)" in home.ok("sessions")
+    assert [(each["session_id"], each.get("below")) for each in listed] == [("e-1", 6), ("s-other", None)]
+    assert "holdfast.evaluation (+6)" in home.ok("sessions")
     below = home.json("sessions", "--parent", "e-1")["sessions"]
     assert {each["session_id"] for each in below} == {f"e-1.t-model@m1-{case}-0" for case in range(6)}
     assert len(home.json("sessions", "--state", "completed")["sessions"]) == 6

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 
 from holdfast.testing.patience import HANG_S
 from tests.cli.helpers import Home
@@ -36,6 +38,61 @@ def test_sessions_can_be_filtered(home: Home) -> None:
 def test_the_table_shows_what_each_session_waits_for(home: Home) -> None:
     sid = home.start("panel")
     assert home.ok("sessions").splitlines()[1].split()[:5] == [sid, "paused", "strategies:panel", "3", "llm"]
+
+
+def test_each_session_is_listed_with_its_title_and_children_are_counted_beside_their_parent(home: Home) -> None:
+    home.start("delegate", "--id", "boss", "--task", "Say hello to whoever comes in")
+    row = next(line for line in home.ok("sessions").splitlines() if line.startswith("boss"))
+    assert "strategies:delegate (+1)  Say hello to whoever comes in" in row
+    (shown,) = home.json("sessions")["sessions"]
+    assert (shown["title"], shown["below"]) == ("Say hello to whoever comes in", 1)
+    (child,) = home.json("sessions", "--parent", "boss")["sessions"]
+    assert [row["session_id"] for row in home.json("sessions", "--children")["sessions"]] == [
+        child["session_id"],
+        "boss",
+    ]
+
+
+def test_the_list_fits_80_columns_with_whole_ids_and_states(home: Home) -> None:
+    sid = home.start("panel", "--task", "A task that is so long that it does not fit beside all the rest of the line")
+    with home.terminal("sessions", columns=80) as terminal:
+        terminal.expect(f"{sid}  paused  ")
+        assert terminal.exit_code() == 0
+        assert max(map(len, terminal.shown.splitlines())) <= 80
+
+
+def test_an_id_that_was_cut_off_by_a_listing_is_accepted(home: Home) -> None:
+    sid = home.start("greet")
+    assert home.json("show", f"{sid[:15]}…")["session_id"] == sid
+
+
+WITHOUT_RIGHTS = """
+import ctypes, os, sys
+if os.getuid() == 0:  # whom rights do not stop, unless it gives that up (PR_CAPBSET_DROP, CAP_DAC_OVERRIDE)
+    assert ctypes.CDLL(None).prctl(24, 1, 0, 0, 0) == 0
+os.execv(sys.executable, [sys.executable, "-m", "holdfast.cli", *sys.argv[1:]])
+"""
+
+
+def test_a_store_that_can_only_be_read_is_shown_and_not_written(home: Home) -> None:
+    home.start("greet", "--id", "kept")
+    folder = home.folder / "shared"
+    folder.mkdir()
+    home.db.rename(folder / "sessions.db")
+    (folder / "sessions.db").chmod(0o444)
+    folder.chmod(0o555)
+
+    def run(*args: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-c", WITHOUT_RIGHTS, "--store", f"sqlite:///{folder}/sessions.db", *args]
+        return subprocess.run(command, capture_output=True, text=True, timeout=HANG_S, check=False, cwd=home.folder)
+
+    try:
+        assert "kept" in run("sessions").stdout
+        assert "What is your name?" in run("show", "kept").stdout
+        refused = run("answer", "kept", "Ada")
+        assert (refused.returncode, "this process may only read it" in refused.stderr) == (5, True), refused.stderr
+    finally:
+        folder.chmod(0o755)
 
 
 def test_no_sessions_yet_is_no_error(home: Home) -> None:

@@ -12,10 +12,11 @@ if TYPE_CHECKING:
 
 
 async def find_session(store: Store, id_or_prefix: str) -> str:
-    """The full id of a session, from its beginning with or without `s-`."""
+    """The full id of a session, from its beginning with or without `s-`, also as a listing cuts it off (`s-7k2…`)."""
     from holdfast.core.errors import SessionDeletedError, SessionNotFoundError
     from holdfast.store.session_rows import SessionFilter
 
+    id_or_prefix = id_or_prefix.removesuffix("…")
     if not id_or_prefix:
         raise InputError("the session id is empty; `holdfast sessions` lists sessions")
     try:

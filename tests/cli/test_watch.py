@@ -119,6 +119,22 @@ def test_top_fits_a_narrow_terminal_is_kept_up_and_is_left_with_ctrl_c(home: Hom
         assert max(map(len, re.split(r"[\r\n]+", terminal.shown))) < 80
 
 
+def test_top_shows_the_program_sorts_with_s_and_is_left_with_q(home: Home) -> None:
+    for name in ("panel", "measure"):
+        home.start(name, "--id", name)
+    with home.terminal("top", "--sort", "tokens") as terminal:
+        terminal.expect("strategies:panel")
+        terminal.expect("now: tokens")
+        terminal.press("s", until="now: program")
+        shown = terminal.shown.rsplit("now: tokens", 1)[1]
+        assert shown.index("strategies:measure") < shown.index("strategies:panel")
+        terminal.type("q")
+        assert terminal.exit_code() == 0
+    assert [row["session_id"] for row in home.json("top", "--once")["sessions"]] == ["measure", "panel"]
+    by_program = home.json("top", "--once", "--sort", "program")["sessions"]
+    assert [row["program"] for row in by_program] == ["strategies:measure", "strategies:panel"]
+
+
 def test_top_reads_no_more_than_it_shows(home: Home) -> None:
     for _ in range(4):
         home.start("greet")

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import shutil
 import sys
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from holdfast.cli.display.live_block import LiveBlock, Renderer, can_redraw, no_echo
+from holdfast.cli.display.keys import on_keys
+from holdfast.cli.display.live_block import LiveBlock, Renderer, can_redraw
 from holdfast.cli.engine import open_store
 from holdfast.cli.options import common, settings
 from holdfast.cli.output import dim, duration, plain, print_json, print_rich, state_colour, width
@@ -24,6 +27,7 @@ if TYPE_CHECKING:
     from holdfast.engine.waits import Wait
     from holdfast.store.contract import Store
     from holdfast.store.session_rows import SessionRow
+    from holdfast.store.watch import Watch
 
 REFRESH_S = 0.5
 """Seconds between two looks at the store while it changes: faster than anybody reads."""
@@ -34,44 +38,88 @@ IDLE_S = 2.0
 MOST_ROWS = 200
 """Sessions shown at most: each is read from its journal when it changes."""
 
+_ORDERS = ("newest", "updated", "tokens", "program")
+"""The orders of the list."""
+
 
 @click.command("top")
 @click.option("--once", is_flag=True, help="Print them once, and exit.")
+@click.option("--sort", type=click.Choice(_ORDERS), default="newest", show_default=True, help="Their order.")
 @click.option("--all", "all_", is_flag=True, help="Include sessions that have ended.")
 @click.option("--limit", type=click.IntRange(1, MOST_ROWS), help="Sessions shown.  [default: as many as fit]")
 @common()
-def top_command(once: bool, all_: bool, limit: int | None) -> int:
-    """See the sessions at work, newest first: their owner, what they wait for, their inbox and their tokens.
+def top_command(once: bool, sort: str, all_: bool, limit: int | None) -> int:
+    """See the sessions at work: their program, their owner, what they wait for, their inbox and their tokens.
 
-    Without a terminal they are printed once; with --json, as one line each time something changes.
+    On a terminal, s changes the order and q leaves. Without one they are printed once; with --json, as one line each
+    time something changes.
     """
     try:
-        asyncio.run(_top(once or not (settings().json or can_redraw()), all_, limit))
+        asyncio.run(_top(once or not (settings().json or can_redraw()), sort, all_, limit))
     except KeyboardInterrupt:
         return ExitCode.OK  # the usual way to leave
     return ExitCode.OK
 
 
-async def _top(once: bool, all_: bool, limit: int | None) -> None:
+async def _top(once: bool, order: str, all_: bool, limit: int | None) -> None:
     async with open_store() as store:
         reader = _RowReader(store, all_, limit)
         if once:
-            _print(*await reader.rows())
+            rows, more = await reader.rows()
+            _print(_as_trees(rows, order), more)
             return
-        block, renderer = LiveBlock(), Renderer()
-        with no_echo(), store.watch() as changes:
-            while True:
-                rows, more = await reader.rows()
-                if settings().json:
-                    _print(rows, more)
+        with store.watch() as changes:
+            if settings().json:
+                while True:
+                    rows, more = await reader.rows()
+                    _print(_as_trees(rows, order), more)
                     sys.stdout.flush()
                     await changes.changed()
-                else:
-                    note = _note(rows, more)
-                    table = renderer.lines(_table(rows, renderer.width), is_cut=True)
-                    block.show([*table, *([dim(note)] if note else [])])
-                    await changes.changed(timeout=IDLE_S)
-                await asyncio.sleep(REFRESH_S)
+                    await asyncio.sleep(REFRESH_S)
+            screen = _Screen(order)
+            refreshing = asyncio.ensure_future(_refresh(screen, reader, changes))
+            screen.on_quit = refreshing.cancel
+            with on_keys(screen.press), contextlib.suppress(asyncio.CancelledError):
+                await refreshing
+
+
+async def _refresh(screen: _Screen, reader: _RowReader, changes: Watch) -> None:
+    while True:
+        screen.show(*await reader.rows())
+        await changes.changed(timeout=IDLE_S)
+        await asyncio.sleep(REFRESH_S)
+
+
+class _Screen:
+    """The list on a terminal, which is drawn anew when the sessions change, or a key is pressed."""
+
+    def __init__(self, order: str) -> None:
+        self._order = order
+        self._rows: list[_Row] = []
+        self._more = False
+        self._block, self._renderer = LiveBlock(), Renderer()
+        self.on_quit: Callable[[], object] = lambda: None
+
+    def show(self, rows: list[_Row], more: bool) -> None:
+        self._rows, self._more = rows, more
+        self._draw()
+
+    def press(self, key: str) -> None:
+        match key:
+            case "q":
+                self.on_quit()
+            case "s":
+                self._order = _ORDERS[(_ORDERS.index(self._order) + 1) % len(_ORDERS)]
+                self._draw()
+            case _:
+                pass
+
+    def _draw(self) -> None:
+        rows = _as_trees(self._rows, self._order)
+        table = self._renderer.lines(_table(rows, self._renderer.width), is_cut=True)
+        keys = f"q quits, s sorts; now: {self._order}" if rows else "q quits"
+        foot = " ".join(filter(None, [_note(rows, self._more), keys]))
+        self._block.show([*table, dim(foot[: self._renderer.width])])
 
 
 class _Row:
@@ -104,6 +152,18 @@ class _Row:
         if not self.depth:
             return self.session_id
         return "  " * (self.depth - 1) + "└ " + self.session_id.removeprefix(f"{self.parent}")
+
+    def place_in(self, order: str) -> tuple[str, int]:
+        """What an order sorts by."""
+        match order:
+            case "updated":
+                return "", -self.updated_at
+            case "tokens":
+                return "", -self.tokens
+            case "program":
+                return self.program, -self.created_at
+            case _:
+                return "", -self.created_at
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -148,9 +208,7 @@ class _RowReader:
             for row, session in read
             if row.owner is None and not session.is_terminal
         }
-        rows = _as_trees(
-            [_Row(row, session, wait_of(session, here, now, mail.get(session.id, 0))) for row, session in read]
-        )
+        rows = [_Row(row, session, wait_of(session, here, now, mail.get(session.id, 0))) for row, session in read]
         shown = {row.session_id for row in rows}
         self._known = {session_id: session for session_id, session in self._known.items() if session_id in shown}
         return rows, page.next is not None
@@ -171,8 +229,8 @@ class _RowReader:
         return session
 
 
-def _as_trees(rows: list[_Row]) -> list[_Row]:
-    """The rows with children below their parents, where those are shown as well."""
+def _as_trees(rows: list[_Row], order: str) -> list[_Row]:
+    """The rows in an order, with children below their parents, where those are shown as well."""
     by_id = {row.session_id: row for row in rows}
     below: dict[str, list[_Row]] = {}
     for row in reversed(rows):  # the oldest child first
@@ -183,7 +241,8 @@ def _as_trees(rows: list[_Row]) -> list[_Row]:
         row.depth = depth
         return [row, *(each for child in below.get(row.session_id, []) for each in tree(child, depth + 1))]
 
-    return [each for row in rows if row.parent not in by_id for each in tree(row, 0)]
+    tops = sorted((row for row in rows if row.parent not in by_id), key=lambda row: row.place_in(order))
+    return [each for row in tops for each in tree(row, 0)]
 
 
 def _rows_that_fit() -> int:
@@ -224,20 +283,22 @@ def _note(rows: list[_Row], more: bool) -> str:
 
 
 def _table(rows: list[_Row], columns: int) -> Table:
-    """The rows as a table that fits; the column of what a session waits for takes the space that is left."""
+    """The rows as a table that fits: what a session waits for has the space that is left; owners need a wide one."""
     from rich.table import Table
     from rich.text import Text
 
     now = int(time.time() * 1000)
     table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold", width=columns)
     is_wide = columns >= 100
-    table.add_column("SESSION", no_wrap=True, overflow="ellipsis", max_width=28 if is_wide else 18)
+    table.add_column("SESSION", no_wrap=True, overflow="ellipsis", max_width=28 if is_wide else 16)
     table.add_column("STATE", no_wrap=True, width=9)
-    table.add_column("OWNER", no_wrap=True, overflow="ellipsis", max_width=24 if is_wide else 10)
+    table.add_column("PROGRAM", no_wrap=True, overflow="ellipsis", max_width=24 if is_wide else 12)
+    if is_wide:
+        table.add_column("OWNER", no_wrap=True, overflow="ellipsis", max_width=24)
     table.add_column("WAITS FOR", no_wrap=True, overflow="ellipsis", ratio=1)
     table.add_column("AGE", no_wrap=True, justify="right", width=8)
     table.add_column("INBOX", no_wrap=True, justify="right", width=5)
-    table.add_column("TOKENS", no_wrap=True, justify="right", width=7)
+    table.add_column("TOKENS", no_wrap=True, justify="right", width=6)
     for row in rows:
         waits = ", ".join(_with_counts(row.waits)) or ("the next input" if row.is_between_turns else "")
         if row.state == "imported":
@@ -247,7 +308,8 @@ def _table(rows: list[_Row], columns: int) -> Table:
         table.add_row(
             plain(row.name),
             Text(row.state, style=state_colour(row.state)),
-            plain(row.owner or ""),
+            Text(plain(row.program)),
+            *([plain(row.owner or "")] if is_wide else []),
             Text(plain(waits)),
             duration(max(0, now - row.created_at)),
             str(row.queue or ""),

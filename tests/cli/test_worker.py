@@ -140,7 +140,8 @@ def test_a_worker_ends_its_turns_first_and_a_second_signal_ends_it_at_once(home:
             running.signal(signal.SIGINT)
             assert running.ended() == 130
         may_go.set()
-        with worker(home, server) as running:  # and another one goes on
+        with worker(home, server) as running:  # and another one goes on, and says so
+            assert running.until(lambda line: line["type"] == "taken_over")["session_id"] == name
             statuses = {""}
             while statuses != {"done"}:
                 statuses = {json.loads(line)["status"] for line in home.ok("queue", name, "--json").splitlines()}
@@ -181,3 +182,21 @@ def test_what_cannot_be_done_is_said(home: Home) -> None:
     unnamed = home.call("worker")
     assert (unnamed.exit_code, "no model is named" in unnamed.stderr) == (2, True)
     assert home.ok("queue", strategy) == "Nothing was sent to it.\n"
+
+
+def test_a_worker_makes_a_store_that_is_not_there_yet(home: Home) -> None:
+    with serving(echo) as server, worker(home, server) as running:
+        running.signal(signal.SIGTERM)
+        assert running.ended() == 0
+    assert home.db.exists()
+
+
+def test_the_queue_fits_80_columns_with_whole_ids_and_states(home: Home) -> None:
+    with serving(echo, loop=True) as server:
+        name = session(home, server)
+    item = "a-rather-long-name-of-an-item-0001"
+    home.ok("enqueue", name, "word " * 60, "--id", item)
+    with home.terminal("queue", name, columns=80) as terminal:
+        terminal.expect(f"{item}  waiting  word")
+        assert terminal.exit_code() == 0
+        assert max(map(len, terminal.shown.splitlines())) <= 80

@@ -6,12 +6,13 @@ import asyncio
 import contextlib
 import signal
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from holdfast.agent.machine.fold import agent_fold
 from holdfast.agent.machine.inbox import INBOX
 from holdfast.agent.machine.queries import InputQuery
 from holdfast.agent.machine.records import TurnRecord
@@ -26,12 +27,14 @@ from holdfast.cli.output import clock, dim, duration, one_line, print_json, widt
 from holdfast.cli.served import load_served, serve_option
 from holdfast.cli.tools import find_commands, find_servers, find_tools
 from holdfast.core.errors import ExitCode
-from holdfast.core.records import AnsweredRecord, Entry, PausedRecord
+from holdfast.core.queries import Value
+from holdfast.core.records import AnsweredRecord, Entry, PausedRecord, Record, StartedRecord
 
 if TYPE_CHECKING:
     from holdfast.agent.model_driver import ModelDriver
     from holdfast.agent.runtime import Runtime
     from holdfast.core.queries import LlmQuery
+    from holdfast.core.state import Session
     from holdfast.engine.drivers import Attempt, Effect
 
 
@@ -41,7 +44,8 @@ if TYPE_CHECKING:
     "models",
     multiple=True,
     metavar="SERVICE:MODEL",
-    help=f"A model of a service that the sessions use. Repeatable.  [default: env {MODEL_VARIABLE}]",
+    help="A model of a service that the sessions use. Repeatable."
+    f"  [default: env {MODEL_VARIABLE}, else that of holdfast.toml]",
 )
 @click.option("--base-url", metavar="URL", help="The URL of the server that has the model, as with `holdfast chat`.")
 @click.option(
@@ -111,7 +115,7 @@ def worker_command(
         )
     found = [*find_tools(tools), *find_servers(servers)]
     defined = find_agents(agents, none=no_agents)
-    runtime = make_runtime(settings().url(), names, base_url, found, find_commands(commands), agents=defined)
+    runtime = make_runtime(settings().url(create=True), names, base_url, found, find_commands(commands), agents=defined)
     return asyncio.run(_work(runtime, turns, drain))
 
 
@@ -123,13 +127,13 @@ async def _work(runtime: Runtime, turns: int, drain: float) -> int:
     try:
         async with runtime:
             holdfast = runtime.mount.holdfast
-            log = _Log(as_json=settings().json)
+            log = _Log(holdfast.engine.at_hand, as_json=settings().json)
             holdfast.on_commit(log.committed)
             holdfast.drive("llm", log.answering(ModelDriver(runtime, runtime.mount)))
             worker = runtime.work(turns, drain_s=drain)
-            log.write("ready", f"working on {settings().url()}, up to {turns} turns at a time", turns=turns)
             working = asyncio.create_task(worker.run())
             with _stopped_by_signals(worker, working, log):
+                log.write("ready", f"working on {settings().url()}, up to {turns} turns at a time", turns=turns)
                 try:
                     await working
                 except asyncio.CancelledError:
@@ -172,8 +176,12 @@ def _turns(count: int) -> str:
 class _Log:
     """What a worker does, one line for each event."""
 
-    def __init__(self, *, as_json: bool) -> None:
+    def __init__(self, at_hand: Callable[[str], Session | None], *, as_json: bool) -> None:
+        """`at_hand` gives a session as it is known in this process."""
+        self._at_hand = at_hand
         self._as_json = as_json
+        self._turns: dict[str, str] = {}
+        """By session, the turn that was under way here at the last commit."""
         self._running: dict[str, tuple[str, int]] = {}
         """By session, the turn that was begun here, and when."""
 
@@ -195,7 +203,8 @@ class _Log:
         return answer
 
     def committed(self, session_id: str, entries: Sequence[Entry]) -> None:
-        """Log the turns that begin or end with a commit."""
+        """Log the turns that begin or end with a commit, and those that others began."""
+        self._note_takeover(session_id, entries)
         outcome: TurnOutcome | None = None
         for entry in entries:
             match entry.record:
@@ -215,11 +224,32 @@ class _Log:
                 case _:
                     pass
 
+    def _note_takeover(self, session_id: str, entries: Sequence[Entry]) -> None:
+        """Log a turn that is under way here, and did not begin here."""
+        session = self._at_hand(session_id)
+        turn = agent_fold(session).turn if session is not None else None
+        if turn is None:
+            self._turns.pop(session_id, None)
+        elif self._turns.get(session_id) != turn:
+            self._turns[session_id] = turn
+            if not any(_begins_turn(entry.record, turn) for entry in entries):
+                at = entries[0].at
+                self._running[session_id] = turn, at
+                self._line("taken_over", at, f"{session_id}  {turn}", session_id=session_id, turn=turn)
+
     def _line(self, what: str, at: int, text: str, **more: object) -> None:
         if self._as_json:
             print_json({"type": what, "at": at, **more})
         else:
-            click.echo(f"{dim(clock(at))}  {what}  {one_line(text, max(40, width() - 22))}")
+            click.echo(f"{dim(clock(at))}  {what.replace('_', ' ')}  {one_line(text, max(40, width() - 22))}")
+
+
+def _begins_turn(record: Record, turn: str) -> bool:
+    match record:
+        case AnsweredRecord(answer=Value(value={"turn": begun})):
+            return bool(begun == turn)
+        case _:
+            return isinstance(record, StartedRecord)
 
 
 def _outcome_text(outcome: TurnOutcome | None) -> str:

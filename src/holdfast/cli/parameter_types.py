@@ -43,7 +43,7 @@ class ProgramType(click.ParamType[str]):
             return [CompletionItem(f"{file}:{name}") for name in _strategies_in(file) if name.startswith(begun)]
         known = dict(_from_store(ctx, _program_names, incomplete)) | dict(_programs(incomplete))
         names = [CompletionItem(name, help=about) for name, about in sorted(known.items())][:_MOST_COMPLETIONS]
-        return [*names, CompletionItem(incomplete, type="file")]
+        return names or [CompletionItem(incomplete, type="file")]  # bash would drop names for files
 
 
 class StrategyType(click.ParamType[str]):
@@ -53,7 +53,7 @@ class StrategyType(click.ParamType[str]):
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
         names = [CompletionItem(name, help=about) for name, about in _strategies(incomplete)][:_MOST_COMPLETIONS]
-        return [*names, CompletionItem(incomplete, type="file")]
+        return names or [CompletionItem(incomplete, type="file")]  # bash would drop names for files
 
 
 def _from_store(

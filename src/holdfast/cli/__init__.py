@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 import click
 
 from holdfast import __version__
-from holdfast.cli.errors import report_error
+from holdfast.cli.errors import log_as_json, report_error
 from holdfast.cli.options import common
 
 _COMMANDS = {
@@ -47,6 +47,7 @@ _COMMANDS = {
     "eval": "Compare strategies and models on data.",
     "strategies": "List the strategies in Python; show what each does and asks.",
     "check": "Check strategies without running them.",
+    "init": "Make a project: its model, its store, a first strategy.",
     "new": "Write a new strategy with a test.",
     "pkg": "Lua packages: find, install, link, check and test them.",
     "cards": "Cards: the records of runs; find, compare and export them.",
@@ -141,6 +142,8 @@ def main() -> NoReturn:
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")  # an odd locale must not turn a result into an error
+    if "--json" in sys.argv:
+        log_as_json()
     cli.context_settings["terminal_width"] = _help_width()
     cli.main()
 

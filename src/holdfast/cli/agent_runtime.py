@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from holdfast.cli.errors import usage_error
-from holdfast.cli.models import MODEL_VARIABLE, find_model
+from holdfast.cli.models import default_model, find_model
 from holdfast.cli.options import settings
 
 if TYPE_CHECKING:
@@ -48,7 +47,7 @@ def find_agents(named: Sequence[str], *, none: bool) -> list[str]:
 
 def model_names(given: Sequence[str]) -> list[str]:
     """The models that options name, or else the environment; empty if none does."""
-    return [*given] or [name for name in [os.environ.get(MODEL_VARIABLE)] if name]
+    return [*given] or [name for name in [default_model()] if name]
 
 
 def make_runtime(

@@ -102,18 +102,46 @@ def report_error(error: Exception, *, as_json: bool) -> int:
             _print({"kind": "missing_extra", "error": why}, as_json)
             return ExitCode.BAD_INPUT
         case _:
-            if os.environ.get("HOLDFAST_DEBUG"):
+            if os.environ.get("HOLDFAST_DEBUG") and not as_json:
                 raise error
             why = f"a bug in Holdfast: {type(error).__name__}: {error}; HOLDFAST_DEBUG=1 shows the traceback"
-            _print({"kind": "bug", "error": why}, as_json)
+            _print({"kind": "bug", "error": why, **(_traceback(error) if as_json else {})}, as_json)
             return ExitCode.BUG
+
+
+def log_as_json() -> None:
+    """Write what is logged to standard error as JSON, a line each: programs read the output of `--json`."""
+    import logging
+
+    class JsonLines(logging.Formatter):
+        def format(self, record: logging.LogRecord) -> str:
+            fields = {"status": "log", "level": record.levelname.lower(), "logger": record.name}
+            error = record.exc_info[1] if record.exc_info else None
+            return json_line({**fields, "message": record.getMessage(), **(_traceback(error) if error else {})})
+
+    handler = logging.StreamHandler()
+    handler.setFormatter(JsonLines())
+    handler.setLevel(logging.WARNING)
+    logging.lastResort = handler
+    logging.captureWarnings(True)
+
+
+def _traceback(error: BaseException) -> dict[str, str]:
+    import traceback
+
+    return {"traceback": "".join(traceback.format_exception(error))}
+
+
+def json_line(fields: dict[str, Any]) -> str:
+    """Fields as one line of JSON, whatever is in them."""
+    import json
+
+    return json.dumps(fields, ensure_ascii=False, default=_to_json)
 
 
 def _print(fields: dict[str, Any], as_json: bool) -> None:
     if as_json:
-        import json
-
-        click.echo(json.dumps({"status": "error", **fields}, ensure_ascii=False, default=_to_json), err=True)
+        click.echo(json_line({"status": "error", **fields}), err=True)
     else:
         from holdfast.cli.output import plain
 

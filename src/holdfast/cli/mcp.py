@@ -86,6 +86,8 @@ _PASSED_ON = ("HOLDFAST_HOME", "HOLDFAST_PACKAGES_PATH", "HOLDFAST_STRATEGIES_PA
 )
 @click.option("--install", "host_name", metavar="HOST", help="Print the configuration that adds Holdfast to a host.")
 @click.option("--write", is_flag=True, help="With --install: edit the host's file; a backup is kept.")
+@click.option("--login", "login_url", metavar="URL", help="Log in at a server whose tools you use with `--mcp`.")
+@click.option("--logout", "logout_url", metavar="URL", help="Forget such a login.")
 @click.option("--rotate-key", is_flag=True, help="Use a new key from now on to seal what hosts keep of paused calls.")
 @serve_option
 @service_option
@@ -106,6 +108,8 @@ def mcp_command(
     memory: int | None,
     host_name: str | None,
     write: bool,
+    login_url: str | None,
+    logout_url: str | None,
     rotate_key: bool,
 ) -> int:
     """Serve strategies to an MCP host: an editor, an agent CLI.
@@ -116,6 +120,8 @@ def mcp_command(
     """
     if find_spec("mcp") is None:
         raise InputError("the MCP server needs the package `mcp`: pip install 'holdfast[mcp]'")
+    if login_url is not None or logout_url is not None:
+        return _log_in(login_url) if login_url is not None else _log_out(str(logout_url))
     if write and host_name is None:
         raise InputError("--write needs --install HOST")
     if not use_http and (host is not None or port is not None or names):
@@ -201,6 +207,32 @@ def _serve(tools: Family, allowed: AllowedCode, serve: Callable[[McpServer], Awa
     return ExitCode.OK
 
 
+def _log_in(url: str) -> int:
+    """Let the person log in at a server: in a browser, or at the address that is printed."""
+    import webbrowser
+
+    from holdfast.agent.mcp.oauth import OAuthLogin
+
+    async def show(address: str) -> None:
+        click.echo(f"Log in here, if no browser opens:\n{plain(address)}", err=True)
+        await asyncio.to_thread(webbrowser.open, address)
+
+    asyncio.run(OAuthLogin(url).log_in(show))
+    print_json({"url": url, "login": True}) if settings().json else click.echo(f"Logged in at {plain(url)}.")
+    return ExitCode.OK
+
+
+def _log_out(url: str) -> int:
+    from holdfast.agent.mcp.oauth import OAuthLogin
+
+    if not OAuthLogin(url).forget():
+        raise InputError(f"nobody is logged in at {url}")
+    print_json({"url": url, "login": False}) if settings().json else click.echo(
+        f"The login at {plain(url)} is forgotten."
+    )
+    return ExitCode.OK
+
+
 def _rotate() -> int:
     from holdfast.serve.mcp.keys import key_path, rotate_keys
 
@@ -214,6 +246,17 @@ def _rotate() -> int:
 
 
 # --- hosts -----------------------------------------------------------------------------------------
+
+
+def add_to_host(name: str, project: Path) -> dict[str, Any]:
+    """Add the server of a project to a host: to the host's file in the project, or else to that of the user."""
+    from holdfast.serve.mcp import hosts
+    from holdfast.serve.mcp.allowed import AllowedCode
+
+    host, root = hosts.HOSTS[name], project.absolute()
+    path = host.path(root, hosts.UserDirectories(os.environ))
+    written = hosts.write(host, path, _server_command(root, "holdfast", AllowedCode(), names_store=False))
+    return {"host": name, "path": str(path), "changed": written.changed, "next": host.next_step}
 
 
 def _install(name: str, project: Path | None, server: ServerCommand | ServerAddress, write: bool) -> int:
@@ -258,8 +301,13 @@ def _server_address(host: str | None, port: int | None, token: str | None, proje
     return ServerAddress(http.url(http.port) + PATH, secret)
 
 
-def _server_command(given: Path | None, tools: Family, allowed: AllowedCode) -> ServerCommand:
-    """How a host starts this server: with full paths, as a host has its own PATH."""
+def _server_command(
+    given: Path | None, tools: Family, allowed: AllowedCode, *, names_store: bool = True
+) -> ServerCommand:
+    """How a host starts this server: with full paths, as a host has its own PATH.
+
+    Unless it `names_store`, the store is that of the project's file.
+    """
     from holdfast.serve.mcp.hosts import ServerCommand
 
     project = given.absolute() if given is not None else None
@@ -285,7 +333,7 @@ def _server_command(given: Path | None, tools: Family, allowed: AllowedCode) -> 
         args += ["--serve", place_below(Path.cwd(), where)]
     for service in settings().named_services:
         args += ["--service", service]
-    if settings().store is not None:
+    if names_store and settings().store is not None:
         args += ["--store", _absolute(settings().url(create=True))]
     return ServerCommand(command, tuple(args), {name: os.environ[name] for name in _PASSED_ON if os.environ.get(name)})
 

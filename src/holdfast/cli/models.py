@@ -49,9 +49,16 @@ HOST = "host"
 
 
 def model_of_strategy(given: str | None) -> str | None:
-    """The model that answers a strategy: the one that is named, else that of the environment, or None for nobody."""
-    named = given or os.environ.get(MODEL_VARIABLE) or None
+    """The model that answers a strategy: the one that is named, else the default, or None for nobody."""
+    named = given or default_model()
     return None if named == HOST else named
+
+
+def default_model() -> str | None:
+    """The model of the environment, or else of the project's file; None if neither names one."""
+    from holdfast.cli.config import config_text
+
+    return os.environ.get(MODEL_VARIABLE) or config_text("model", '"openai:gpt-5"')
 
 
 def hint_for(fault: str | None) -> str:

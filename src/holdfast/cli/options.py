@@ -45,17 +45,20 @@ class CliSettings:
 
     def url(self, *, create: bool = False) -> str:
         """The store's URL. A named SQLite file has to exist, unless the command may create one."""
-        if self.store is None:
+        from holdfast.cli.config import config_store
+
+        named = self.store or config_store()
+        if named is None:
             data = os.environ.get("XDG_DATA_HOME") or "~/.local/share"
             return f"sqlite:///{os.path.abspath(os.path.expanduser(data))}/holdfast/holdfast.db"
-        if self.store.startswith("memory:"):
+        if named.startswith("memory:"):
             raise InputError("a store in memory is gone when the command ends; use sqlite:///path")
-        path = self.store.removeprefix("sqlite:///")
-        if not create and path not in ("", self.store) and not os.path.exists(path):
+        path = named.removeprefix("sqlite:///")
+        if not create and path not in ("", named) and not os.path.exists(path):
             from holdfast.store.errors import StoreUnavailableError
 
-            raise StoreUnavailableError(self.store, "there is no such file; `holdfast run` creates one")
-        return self.store
+            raise StoreUnavailableError(named, "there is no such file; `holdfast run` creates one")
+        return named
 
 
 def settings() -> CliSettings:
@@ -82,7 +85,8 @@ def common(*, from_environment: bool = False) -> Callable[[F], F]:
         store = click.option(
             "--store",
             metavar="URL",
-            help="sqlite:///path or postgresql://…  [env: HOLDFAST_STORE; default: a file in your data directory]",
+            help="sqlite:///path or postgresql://…  [env: HOLDFAST_STORE; default: that of holdfast.toml, else a file"
+            " in your data directory]",
             envvar="HOLDFAST_STORE" if from_environment else None,
             expose_value=False,
             callback=keep_store,

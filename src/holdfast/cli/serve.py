@@ -52,7 +52,7 @@ DEMO_TURNS = 4
     "models",
     multiple=True,
     metavar="SERVICE:MODEL",
-    help=f"A model for agents and strategies. Repeatable.  [default: env {MODEL_VARIABLE}]",
+    help=f"A model for agents and strategies. Repeatable.  [default: env {MODEL_VARIABLE}, else that of holdfast.toml]",
 )
 @click.option("--base-url", metavar="URL", help="The URL of the server that has the model, as with `holdfast chat`.")
 @click.option(

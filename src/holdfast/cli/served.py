@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import os
 import sys
-import tomllib
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from holdfast.cli.config import CONFIG_FILE, config_texts, read_config
 from holdfast.cli.engine import find_modules_here
 from holdfast.cli.errors import InputError
 from holdfast.cli.options import CliSettings, settings
@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from holdfast.programs.registry import Strategy
 
 F = TypeVar("F", bound=Callable[..., Any])
-
-CONFIG_FILE = "holdfast.toml"
 
 
 def serve_option(function: F) -> F:
@@ -66,29 +64,16 @@ def load_served() -> list[Strategy]:
 
 def services_in_config() -> tuple[str, ...]:
     """The services that `service` names in the project's file: one, or a list."""
-    file = _config_file()
-    named = _read_config(file).get("service", []) if file is not None else []
-    services = [named] if isinstance(named, str) else named
-    if not isinstance(services, list) or not all(isinstance(each, str) and each for each in services):
-        raise InputError(f'{file}: service has to be a text or a list of texts, as in service = "billing"')
-    return tuple(services)
-
-
-def _config_file() -> Path | None:
-    """The project's `holdfast.toml`, if there is one."""
-    from holdfast.programs.paths import find_project
-
-    root = find_project()
-    return root / CONFIG_FILE if root is not None and (root / CONFIG_FILE).is_file() else None
+    return config_texts("service", '"billing"')
 
 
 def _named_in_config() -> list[tuple[str, str]]:
     """What `serve` names in the project's file, with paths that begin at that file, and how an error names each."""
-    file = _config_file()
-    if file is None:
+    if (found := read_config()) is None:
         return []
+    file, said = found
     root = file.parent
-    named = _read_config(file).get("serve", [])
+    named = said.get("serve", [])
     if not isinstance(named, list) or not all(isinstance(each, str) for each in named):
         raise InputError(f'{file}: serve has to be a list of texts, as in serve = ["app.triage:triage", "jobs.py"]')
     if named and str(root) not in sys.path:
@@ -100,12 +85,3 @@ def place_below(root: Path, where: str) -> str:
     """What `--serve` names, with a path that begins at a directory."""
     place, colon, name = where.rpartition(":") if ":" in where else (where, "", "")
     return f"{os.path.normpath(root / place)}{colon}{name}" if place.endswith((".py", ".lua")) else where
-
-
-def _read_config(file: Path) -> dict[str, Any]:
-    try:
-        return tomllib.loads(file.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise InputError(f"{file}: {error.strerror}") from None
-    except ValueError as error:  # not UTF-8, or not TOML
-        raise InputError(f"{file} is not TOML: {error}") from None

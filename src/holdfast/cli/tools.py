@@ -18,6 +18,7 @@ from holdfast.cli.errors import InputError
 
 if TYPE_CHECKING:
     from holdfast.agent.mcp.client import McpClient
+    from holdfast.agent.mcp.oauth import OAuthLogin
     from holdfast.agent.tools.catalog import DeclaredTool, Toolish
 
 
@@ -36,10 +37,20 @@ def find_servers(specs: Sequence[str]) -> list[McpClient]:
             if not name or not command:
                 raise InputError(f"--mcp {spec}: give its name and where it is, as NAME=COMMAND or NAME=URL")
             is_url = where.startswith(("http://", "https://"))
-            found.append(McpClient.http(name, where) if is_url else McpClient.stdio(name, command))
+            found.append(McpClient.http(name, where, login=_login(where)) if is_url else McpClient.stdio(name, command))
         except (ValueError, HoldfastError) as error:
             raise error if isinstance(error, InputError) else InputError(f"--mcp {spec}: {error}") from None
     return found
+
+
+def _login(url: str) -> OAuthLogin | None:
+    """The login at a server, if there is one."""
+    if importlib.util.find_spec("mcp") is None:
+        return None  # the client of the server says what is missing
+    from holdfast.agent.mcp.oauth import OAuthLogin
+
+    login = OAuthLogin(url)
+    return login if login.is_known else None
 
 
 def find_tools(names: Sequence[str]) -> list[Toolish | DeclaredTool]:

@@ -93,7 +93,7 @@ class ChatOptions:
 @click.argument("session", type=SessionType(), required=False)
 @model_options(
     "The model, such as openai:gpt-5, anthropic:claude-… or ollama:qwen3; or URL#MODEL."
-    f"  [default: the session's; for a new one env {MODEL_VARIABLE}]"
+    f"  [default: the session's; for a new one env {MODEL_VARIABLE}, else that of holdfast.toml]"
 )
 @click.option("--system", metavar="TEXT|@FILE", help="Instructions for the model.  [default: the session's]")
 @click.option(

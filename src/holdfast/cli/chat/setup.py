@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,7 +10,7 @@ import msgspec
 
 from holdfast.cli.engine import open_store
 from holdfast.cli.errors import InputError
-from holdfast.cli.models import MODEL_VARIABLE, close_provider, find_model
+from holdfast.cli.models import MODEL_VARIABLE, close_provider, default_model, find_model
 from holdfast.cli.options import settings
 from holdfast.cli.session_lookup import find_session
 
@@ -92,17 +91,17 @@ async def find_chat(id_or_prefix: str) -> RecordedSession:
 
 
 def _choose_model(request: ChatRequest) -> tuple[Provider, str]:
-    """The model that answers: the one that was named, else the session's, else that of the environment."""
-    variable = os.environ.get(MODEL_VARIABLE)
+    """The model that answers: the one that was named, else the session's, else the default."""
+    default = default_model()
     if request.model is not None:
         is_bare = ":" not in request.model and request.base_url is None
         if is_bare and request.recorded is not None:
-            return _recorded_model(request.recorded, _url_of(variable), request.model)
+            return _recorded_model(request.recorded, _url_of(default), request.model)
         return find_model(request.model, request.base_url)
     if request.recorded is not None:
-        return _recorded_model(request.recorded, request.base_url or _url_of(variable), request.recorded.policy.model)
-    if variable:
-        return find_model(variable, request.base_url)
+        return _recorded_model(request.recorded, request.base_url or _url_of(default), request.recorded.policy.model)
+    if default:
+        return find_model(default, request.base_url)
     from holdfast.agent.providers.model_names import POSSIBLE
 
     raise InputError(f"no model is named: give --model, or set {MODEL_VARIABLE}; there is {POSSIBLE}")
@@ -121,8 +120,8 @@ def _recorded_model(recorded: RecordedSession, base_url: str | None, model: str)
     return find_model(model, base_url)
 
 
-def _url_of(variable: str | None) -> str | None:
-    return variable.partition("#")[0] if variable and variable.startswith("http") else None
+def _url_of(model: str | None) -> str | None:
+    return model.partition("#")[0] if model and model.startswith("http") else None
 
 
 def runtime_for(request: ChatRequest) -> Runtime:

@@ -153,7 +153,7 @@ class RunOptions:
 @click.option("--full", is_flag=True, help="With --dry-run: show prompts and answers in full.")
 @model_options(
     f"The model that answers the strategy's llm queries, such as openai:gpt-5; or URL#MODEL; or {HOST}, to answer them"
-    f" yourself.  [default: env {MODEL_VARIABLE}, or {HOST}]"
+    f" yourself.  [default: env {MODEL_VARIABLE}, else that of holdfast.toml, else {HOST}]"
 )
 @click.option("--resume", type=SessionType(), metavar="SESSION", help="Resume a session instead of starting one.")
 @rlm_options

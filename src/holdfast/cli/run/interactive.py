@@ -16,6 +16,7 @@ from holdfast.cli.approval import ask_decision, attention
 from holdfast.cli.display.calls import call_to_approve
 from holdfast.cli.display.events import how_to_answer_first, is_chat_query, print_event, show_query
 from holdfast.cli.engine import open_store
+from holdfast.cli.models import MODEL_VARIABLE
 from holdfast.cli.options import serve_words, settings
 from holdfast.cli.output import dim, heading, plain
 from holdfast.cli.session_lookup import check_runs_here
@@ -48,7 +49,8 @@ def ask_person(begin: Callable[[SyncHoldfast], Event], model: SessionModel | Non
             begun = event = begin(hf)
             session_id = begun.session_id
             with _display_held(model):
-                click.echo(f"{heading('Session')} {session_id}  {dim('(Ctrl-C leaves it waiting)')}\n")
+                click.echo(f"{heading('Session')} {session_id}  {dim('(Ctrl-C leaves it waiting)')}")
+                click.echo(dim(_who_answers(begun)) + "\n" if model is None else "")
             for latest in _conversation(hf, begun, model):
                 event = latest  # what the session waits for if the person leaves now
         return print_event_with_hint(event, model)
@@ -63,6 +65,16 @@ def ask_person(begin: Callable[[SyncHoldfast], Event], model: SessionModel | Non
         if isinstance(event, PausedEvent):
             click.echo(how_to_answer_first(event))
         return ExitCode.OK if isinstance(left, EOFError) else ExitCode.INTERRUPTED
+
+
+def _who_answers(event: Event) -> str:
+    """What to say before the first question for a model if there is none."""
+    if not isinstance(event, PausedEvent) or not any(isinstance(each, LlmQuery) for each in event.queries):
+        return ""
+    return (
+        f"No model is named, so its questions come to you. --model SERVICE:MODEL, {MODEL_VARIABLE} or model in"
+        " holdfast.toml lets one answer."
+    )
 
 
 def _open_engine() -> SyncHoldfast:

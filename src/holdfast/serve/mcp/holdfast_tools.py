@@ -17,6 +17,7 @@ from holdfast.core.values import Json
 from holdfast.programs.language import StepLimits
 from holdfast.serve.mcp import catalog, sessions
 from holdfast.serve.mcp.allowed import DeadlineS, MemoryMib
+from holdfast.serve.mcp.host_events import event_for_host
 from holdfast.serve.mcp.journal import journal_page
 from holdfast.serve.mcp.tools import (
     McpCall,
@@ -121,7 +122,7 @@ class AnswerParams(Params):
 
 
 async def answer(call: McpCall, params: AnswerParams) -> Object:
-    return (await sessions.answer(call, params.session_id, _answers(params))).to_json()
+    return event_for_host(await sessions.answer(call, params.session_id, _answers(params)))
 
 
 def _answers(params: AnswerParams) -> dict[str, GivenAnswer] | GivenAnswer:
@@ -242,7 +243,7 @@ async def fork(call: McpCall, params: ForkParams) -> Object:
         turn=params.turn,
         limits=sessions.limits_of(call, params.deadline_s, params.memory_mib),
     )
-    return event.to_json()
+    return event_for_host(event)
 
 
 class StrategiesParams(Params):

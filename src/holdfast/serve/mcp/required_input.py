@@ -57,7 +57,10 @@ def _request(query: Query, samples: bool) -> types.CreateMessageRequest | types.
         message = types.SamplingMessage(role="user", content=types.TextContent(text=query.prompt))
         return types.CreateMessageRequest(
             params=types.CreateMessageRequestParams(
-                messages=[message], system_prompt=query.system, max_tokens=query.max_tokens
+                messages=[message],
+                system_prompt=query.system,
+                max_tokens=query.max_tokens,
+                temperature=_temperature(query),
             )
         )
     field: dict[str, Any] = {"type": "string", "title": "Answer"}
@@ -65,6 +68,11 @@ def _request(query: Query, samples: bool) -> types.CreateMessageRequest | types.
         field["enum"] = query.choices
     schema = {"type": "object", "properties": {_FIELD: field}, "required": [_FIELD]}
     return types.ElicitRequest(params=types.ElicitRequestFormParams(message=_message(query), requested_schema=schema))
+
+
+def _temperature(query: LlmQuery) -> float | None:
+    wanted = query.options.get("temperature")
+    return float(wanted) if isinstance(wanted, (int, float)) and not isinstance(wanted, bool) else None
 
 
 def _message(query: Query) -> str:

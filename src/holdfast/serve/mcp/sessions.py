@@ -32,6 +32,7 @@ from holdfast.programs.lookup import find_program
 from holdfast.programs.names import invalid_name_reason
 from holdfast.serve.mcp.catalog import native_strategies
 from holdfast.serve.mcp.directories import directory, file_below
+from holdfast.serve.mcp.host_events import event_for_host
 from holdfast.serve.mcp.required_input import answers_in, can_pause, required_input
 from holdfast.serve.mcp.runs import AD_HOC
 from holdfast.serve.mcp.tools import McpCall, McpToolError, Object
@@ -122,7 +123,7 @@ async def run(
                 raise _not_started(error) from None
     if isinstance(event, PausedEvent) and can_pause(call, event):
         return required_input(call, event)
-    return event.to_json()
+    return event_for_host(event)
 
 
 def _not_started(error: HoldfastError) -> HoldfastError:

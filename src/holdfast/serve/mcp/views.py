@@ -74,6 +74,7 @@ class EventView(QueryView, kw_only=True):
     session_id: Annotated[str, about("Use it to answer, show, cancel or fork the session, at any time.")]
     query_id: Annotated[str | UnsetType, about("Of the one query asked, whose fields are beside this.")] = UNSET
     queries: Annotated[list[BatchQueryView] | UnsetType, about("The queries, where several are asked at once.")] = UNSET
+    note: Annotated[str | UnsetType, about("How to answer them, where that is easily overlooked.")] = UNSET
     remaining: Annotated[int | UnsetType, about("Accepted: how many answers are still missing.")] = UNSET
     remaining_ids: Annotated[list[str] | UnsetType, about("Accepted: to which queries.")] = UNSET
     waits_for: Annotated[list[Kind] | UnsetType, about("Running: what it waits for meanwhile.")] = UNSET

@@ -38,6 +38,15 @@ META = {
 }
 
 
+WAYS = [
+    "Take the way that seems most direct to you.",
+    "Begin from what is asked for, and work backwards.",
+    "Write down what is given and what follows from it before you decide.",
+    "Consider a simpler case first, or an estimate, then the task itself.",
+    "Doubt your first idea: look for another way, and compare.",
+]
+
+
 def conclusion(path):
     """What a path of reasoning comes to: what its last ANSWER mark says, else its last line."""
     marked = re.findall(r"answer[ \t*_]*:[ \t*_]*([^\n]*)", path, re.IGNORECASE)
@@ -57,7 +66,10 @@ def run(ctx):
         f"Task:\n{p['task']}\n\nReason step by step. Then state the final answer, as short as possible, "
         'on a last line of its own that begins with "ANSWER:".'
     )
-    came = llm_each([prompt for _ in range(p["samples"])], role="reason", temperature=p["temperature"])
+    # Samples must be independent, and able to differ. A temperature does that; where none can be set, as in an MCP
+    # host, the prompts have to.
+    asked = [f"{prompt}\n\n{WAYS[number % len(WAYS)]}" for number in range(p["samples"])]
+    came = llm_each(asked, role="reason", temperature=p["temperature"])
     paths = [path.strip() for path in came if path is not None]
 
     votes = {}

@@ -38,6 +38,16 @@ async def test_schemas_that_are_too_much_are_left_out_and_the_others_offered(cap
         assert f"'{name}'" in caplog.text
 
 
+async def test_a_tool_that_violates_the_protocol_refuses_only_itself(caplog: pytest.LogCaptureFixture) -> None:
+    async with hosting(McpClient.stdio("srv", script("crude", "malformed"))) as host:
+        assert host.names == ["srv_listed", "srv_look", "srv_shout"]
+        assert await host.call("srv_listed") == "there were 1 listings"
+    assert (
+        "3 tools are not offered: they violate the protocol: 'odd', '(without a name)', '(without a name)'"
+        in caplog.text
+    )
+
+
 async def test_a_listing_that_never_ends_is_cut(caplog: pytest.LogCaptureFixture) -> None:
     async with hosting(McpClient.stdio("srv", script("hostile", "endless"))) as host:
         assert len(host.names) == 100

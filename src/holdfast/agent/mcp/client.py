@@ -42,6 +42,7 @@ from holdfast.core.values import Json
 if TYPE_CHECKING:
     from holdfast.agent.mcp.connection import Connection
     from holdfast.agent.mcp.http import Headers
+    from holdfast.agent.mcp.oauth import OAuthLogin
     from holdfast.agent.mcp.transport import Transport
 
 log = logging.getLogger("holdfast.mcp")
@@ -77,6 +78,8 @@ class McpClient:
         self.name = name
         self.timeouts = options.get("timeouts", McpLimits())
         self._dial = dial
+        self._dial_sse: Dial | None = None
+        """For a server at a URL: how to reach one that has no streamable HTTP."""
         self._prefix = options.get("prefix", f"{name}_")
         self._filter = ToolFilter(options.get("allow"), options.get("deny", ()))
         self._is_optional = options.get("optional", False)
@@ -116,18 +119,40 @@ class McpClient:
         return cls(name, dial, **options)
 
     @classmethod
-    def http(cls, name: str, url: str, *, headers: Headers | None = None, **options: Unpack[McpOptions]) -> Self:
-        """Connect to a server at a URL. If `headers` is an async function, it is called again after a 401."""
+    def http(
+        cls,
+        name: str,
+        url: str,
+        *,
+        headers: Headers | None = None,
+        login: OAuthLogin | None = None,
+        **options: Unpack[McpOptions],
+    ) -> Self:
+        """Connect to a server at a URL: by streamable HTTP, or by its predecessor (SSE) if the server has only that.
+
+        If `headers` is an async function, it is called again after a 401. With a `login`, requests carry its tokens
+        instead, which are refreshed when they expire.
+        """
+        if headers is not None and login is not None:
+            raise McpDefinitionError(name, "it takes either headers or a login")
         if not url.startswith(("http://", "https://")):
             raise McpDefinitionError(name, "its URL must begin with https:// or http://")
         connect_s = options.get("timeouts", McpLimits()).connect_s
 
         def dial(_: asyncio.Event) -> Transport:
-            from holdfast.agent.mcp.http import HttpTransport
+            from holdfast.agent.mcp.http import HttpTransport, auth_of
 
-            return HttpTransport(url, headers or {}, connect_s)
+            return HttpTransport(url, login.auth() if login is not None else auth_of(headers or {}), connect_s)
 
-        return cls(name, dial, **options)
+        def dial_sse(_: asyncio.Event) -> Transport:
+            from holdfast.agent.mcp.http import auth_of
+            from holdfast.agent.mcp.sse import SseTransport
+
+            return SseTransport(url, login.auth() if login is not None else auth_of(headers or {}), connect_s)
+
+        made = cls(name, dial, **options)
+        made._dial_sse = dial_sse
+        return made
 
     def __repr__(self) -> str:
         return f"<McpClient {self.name}>"
@@ -265,6 +290,7 @@ class McpClient:
             while connection.has_tools:
                 page = await connection.page(cursor)
                 builder.take(page.tools)
+                builder.refuse_malformed(connection.take_malformed())
                 cursor = page.next_cursor
                 if cursor is None:
                     break
@@ -306,7 +332,14 @@ class McpClient:
         made = Connection(self.name, self._dial, self._changed)
         self._failures += 1  # until something succeeds
         self._failed_at = time.monotonic()
-        await made.open(self.timeouts.connect_s)
+        try:
+            await made.open(self.timeouts.connect_s)
+        except McpUnavailableError:
+            if self._dial_sse is None or not made.is_refused_as_http:
+                raise
+            made = Connection(self.name, self._dial_sse, self._changed)
+            await made.open(self.timeouts.connect_s)
+            self._dial = self._dial_sse
         self._connection = made
         if self._catalog is not None:
             self._changed()  # nothing was reported while there was no connection

@@ -33,6 +33,7 @@ from pydantic import TypeAdapter, ValidationError
 import holdfast
 from holdfast.agent.mcp.errors import LostError, McpUnavailableError, NotRunError, RefusedError
 from holdfast.agent.mcp.limits import CLOSE_S, ERROR_CHARS, LISTEN_S, RELISTEN_S
+from holdfast.agent.mcp.sound_tools import with_sound_tools
 from holdfast.agent.mcp.transport import NOT_RUN, Transport
 from holdfast.core.values import Json
 
@@ -52,9 +53,15 @@ class Connection:
         self._over = asyncio.Event()
         self._transport = transport(self._over)
         self._ready = asyncio.Event()
+        self._malformed: list[str] = []
         self._client: Client | None = None
         self._failure: BaseException | None = None
         self._task: asyncio.Task[None] | None = None
+
+    @property
+    def is_refused_as_http(self) -> bool:
+        """Whether the server takes no requests at its URL, as servers did before streamable HTTP."""
+        return self._transport.is_refused_as_http
 
     @property
     def is_over(self) -> bool:
@@ -97,7 +104,8 @@ class Connection:
         try:
             info = Implementation(name="holdfast", version=holdfast.__version__)
             # No callbacks: the server learns that we offer neither sampling nor forms nor roots.
-            client = Client(self._transport.streams(), client_info=info, message_handler=self._take, cache=None)
+            streams = with_sound_tools(self._transport.streams(), self._note_malformed)
+            client = Client(streams, client_info=info, message_handler=self._take, cache=None)
             async with client:
                 listening = await self._listening(client)
                 try:
@@ -122,13 +130,21 @@ class Connection:
         return self._client.server_capabilities.tools is not None
 
     async def page(self, cursor: str | None) -> ListToolsResult:
-        """A page of its tools."""
+        """A page of its tools. Those that violate the protocol are left out, and named by `take_malformed`."""
         assert self._client is not None
         params = PaginatedRequestParams(cursor=cursor) if cursor is not None else None
         try:
             return await self._client.session.list_tools(params=params)
         except (MCPError, ValidationError) as error:
             raise self._request_error(error) from None
+
+    def _note_malformed(self, names: list[str]) -> None:
+        self._malformed += names
+
+    def take_malformed(self) -> list[str]:
+        """The names of tools that violate the protocol, of the pages since this was called last."""
+        names, self._malformed = self._malformed, []
+        return names
 
     async def call(self, name: str, arguments: dict[str, Json], on_progress: ProgressFnT) -> CallToolResult:
         """Call a tool. If this is cancelled, the server is notified.

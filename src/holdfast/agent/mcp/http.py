@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import httpx2
 import msgspec
+from mcp.client.auth import OAuthFlowError
 from mcp.client.streamable_http import MCP_SESSION_ID, streamable_http_client
 from mcp_types import CONNECTION_CLOSED, INTERNAL_ERROR
 
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
 
 Headers: TypeAlias = Mapping[str, str] | Callable[[], Awaitable[Mapping[str, str]]]
 """Headers, or a function that returns them: called for each request, and once more after a 401."""
+
+_NOT_TAKEN = (httpx2.codes.NOT_FOUND, httpx2.codes.METHOD_NOT_ALLOWED)
+"""What servers answer to a POST at a URL that is only read from."""
 
 _DROPPED = frozenset(["content-encoding", "content-length", "transfer-encoding"])
 
@@ -53,8 +57,16 @@ class _Auth(httpx2.Auth):
             raise HeadersError(f"its headers could not be computed: {type(error).__name__}: {error}") from error
 
 
+def auth_of(headers: Headers) -> httpx2.Auth:
+    """What adds headers to requests."""
+    return _Auth(headers)
+
+
 class _Client(httpx2.AsyncClient):
     """Answers with a JSON-RPC error instead of raising, which would end the connection."""
+
+    is_refused = False
+    """Whether the server has refused a first request because it takes none at this URL."""
 
     async def send(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
         if request.method == "DELETE":  # ends a session; nobody waits long for that
@@ -64,8 +76,10 @@ class _Client(httpx2.AsyncClient):
             return await super().send(request, **options)
         try:
             response = await super().send(request, **options)
+            if response.status_code in _NOT_TAKEN and MCP_SESSION_ID not in request.headers:
+                self.is_refused = True
             return await _checked(request, response)
-        except HeadersError as error:
+        except (HeadersError, OAuthFlowError) as error:
             return _error(request, INTERNAL_ERROR, str(error))
         except (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout) as error:
             return _error(request, NOT_RUN, f"{_public_url(request.url)} cannot be reached: {_error_text(error)}")
@@ -92,6 +106,8 @@ async def _checked(request: httpx2.Request, response: httpx2.Response) -> httpx2
         message = (
             f"{_public_url(request.url)} answered with HTTP {response.status_code} {response.reason_phrase}{quote}"
         )
+        if response.status_code == httpx2.codes.UNAUTHORIZED:
+            message += f"; if it wants a login: holdfast mcp --login {_public_url(request.url)}"
         return _error(request, INTERNAL_ERROR, message)
     headers = [(name, value) for name, value in response.headers.multi_items() if name.lower() not in _DROPPED]
     return httpx2.Response(response.status_code, headers=headers, content=body, request=request)
@@ -130,18 +146,24 @@ def _error_text(error: Exception) -> str:
 class HttpTransport:
     """Requests to one URL."""
 
-    def __init__(self, url: str, headers: Headers, connect_s: float) -> None:
+    def __init__(self, url: str, auth: httpx2.Auth, connect_s: float) -> None:
         self._url = url
-        self._headers = headers
+        self._auth = auth
         self._connect_s = connect_s
+        self._client: _Client | None = None
+
+    @property
+    def is_refused_as_http(self) -> bool:
+        """Whether the server takes no requests at its URL."""
+        return self._client is not None and self._client.is_refused
 
     @asynccontextmanager
     async def streams(self) -> AsyncIterator[TransportStreams]:
         # The caller limits how long an answer may take.
         timeout = httpx2.Timeout(self._connect_s, read=None)
         async with (
-            _Client(auth=_Auth(self._headers), timeout=timeout) as client,
-            streamable_http_client(self._url, http_client=client, max_sse_event_size=MESSAGE_BYTES) as streams,
+            _Client(auth=self._auth, timeout=timeout) as self._client,
+            streamable_http_client(self._url, http_client=self._client, max_sse_event_size=MESSAGE_BYTES) as streams,
         ):
             yield streams
 

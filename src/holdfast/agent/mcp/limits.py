@@ -35,6 +35,12 @@ RESULT_BYTES = KEPT_BYTES
 MESSAGE_BYTES = 8 * 1024 * 1024
 """Bytes of one message of a server: room for a listing of 10,000 tools, or for an image. All of it is in memory."""
 
+LOGIN_S = 600.0
+"""Seconds that a person has to log in."""
+
+SSE_READ_S = 3600.0
+"""Seconds without any event after which a stream of a server that has only SSE counts as lost."""
+
 REMARK_CHARS = 500
 """Characters of a progress message."""
 

@@ -70,6 +70,8 @@ class _Pipes(SubprocessStreamProtocol):
 class StdioTransport:
     """The pipes of one child."""
 
+    is_refused_as_http = False
+
     def __init__(self, launch: ChildSpec, over: asyncio.Event) -> None:
         self._launch = launch
         self._over = over

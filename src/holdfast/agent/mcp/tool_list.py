@@ -83,6 +83,12 @@ class McpCatalogBuilder:
                 offered = min(offered, self._offered[tool.name], key=msgspec.json.encode)  # in any order
             self._offered[tool.name] = offered
 
+    def refuse_malformed(self, names: Iterable[str]) -> None:
+        """Note tools that violate the protocol."""
+        for name in names:
+            if self._filter.has(name):
+                self._refuse("are not offered: they violate the protocol", name)
+
     def build(self, prefix: str) -> McpCatalog:
         names = public_names(self._offered, prefix, RESERVED)
         by_name = dict(sorted((names[own], offered) for own, offered in self._offered.items()))

@@ -19,6 +19,11 @@ class Transport(Protocol):
         """The two streams that the client of `mcp` reads and writes. Entered once."""
         ...
 
+    @property
+    def is_refused_as_http(self) -> bool:
+        """Whether a server at a URL takes no requests there: it may have the transport before streamable HTTP."""
+        ...
+
     async def why(self) -> str:
         """Why the connection ended, or empty if that is unknown."""
         ...

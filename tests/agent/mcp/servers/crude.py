@@ -43,7 +43,9 @@ def answered(method: str, params: dict[str, Any]) -> dict[str, Any] | None:
             return {"protocolVersion": "2025-06-18", "capabilities": capabilities, "serverInfo": info}
         case "tools/list":
             listings += 1
-            return {"tools": [{"name": name, "inputSchema": {"type": "object"}} for name in tools]}
+            listed: list[Any] = [{"name": name, "inputSchema": {"type": "object"}} for name in tools]
+            malformed = [{"name": "odd", "inputSchema": "none"}, {"inputSchema": {"type": "object"}}, 7]
+            return {"tools": listed + (malformed if what == "malformed" else [])}
         case "tools/call":
             return called(params["name"])
     return None
@@ -65,7 +67,7 @@ def serve() -> None:
 
 
 match what:
-    case "old" | "prattling":
+    case "old" | "prattling" | "malformed":
         serve()
     case "broken":
         print("Traceback (most recent call last):", file=sys.stderr)

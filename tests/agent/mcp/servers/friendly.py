@@ -136,5 +136,7 @@ async def ask(ctx: Context) -> str:
 
 if sys.argv[1] == "stdio":
     server.run("stdio")
+elif sys.argv[1] == "sse":
+    server.run("sse", host="127.0.0.1", port=int(sys.argv[3]))
 else:
     server.run("streamable-http", host="127.0.0.1", port=int(sys.argv[3]))

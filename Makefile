@@ -8,7 +8,7 @@ STAMP := $(VENV)/.ready
 # Where this is set, every process that a test starts compiles all that it imports: the suite takes twice as long.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup run test check format bench bench-instructions soak simulate chaos fuzz conformance web screenshots docs site package clean
+.PHONY: help setup run test check format bench bench-instructions bench-peers soak simulate chaos fuzz conformance web screenshots docs site package bundles clean
 
 help:  ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-19s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -17,9 +17,13 @@ setup: $(STAMP)  ## build .venv with Holdfast, all extras and the development to
 
 $(STAMP): pyproject.toml constraints.txt
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	@echo "installing into $(VENV) ..."
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[all,dev]' 2>$(VENV)/pip.log \
-		|| { cat $(VENV)/pip.log; exit 1; }
+	@echo "installing into $(VENV): about 130 packages, 350 MB, a few minutes on a slow line ..."
+	@$(BIN)/python -m pip install --disable-pip-version-check --progress-bar off -c constraints.txt -e '.[all,dev]' \
+		>$(VENV)/pip.log 2>&1 & pip=$$!; \
+	while kill -0 $$pip 2>/dev/null; do \
+		sleep 2; printf '\r  %s packages collected, %s ' "$$(grep -c ^Collecting $(VENV)/pip.log)" \
+			"$$(grep -q '^Installing collected' $(VENV)/pip.log && echo 'installing' || echo 'downloading')"; \
+	done; echo; wait $$pip || { tail -n 40 $(VENV)/pip.log; exit 1; }
 	@touch $@
 
 run: setup  ## see it work: a session killed half-way and resumed, on an embedded SQLite file
@@ -46,6 +50,9 @@ bench: setup  ## benchmarks, as tables and as JSON in bench/results
 
 bench-instructions: setup  ## what the hot paths cost, in instructions counted with callgrind (needs valgrind)
 	$(BIN)/python -m bench '*-instructions'
+
+bench-peers: setup  ## other runtimes on the same work, each installed in an environment of its own below .peers
+	$(BIN)/python -m bench.peers
 
 soak: setup  ## the long runs: writers killed at random, and properties tried on many examples
 	HOLDFAST_SOAK=1 $(BIN)/pytest -m soak
@@ -87,5 +94,8 @@ $(DOCS)/.ready: constraints.txt
 package: setup  ## build the wheel and the sdist, check them, and try each extra in a new environment
 	$(BIN)/python -m tests.package.run
 
+bundles: setup  ## an extension for Claude Desktop (.mcpb) and a plugin for Claude Code, in dist, checked with their own tools
+	$(BIN)/python bundles/build.py
+
 clean:  ## remove the virtual environment and all caches
-	rm -rf $(VENV) $(DOCS) build dist web/node_modules .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(DOCS) .peers build dist web/node_modules .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

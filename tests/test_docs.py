@@ -23,7 +23,12 @@ from holdfast.testing.patience import HANG_S
 from tests.examples import SOAK
 
 ROOT = Path(__file__).parent.parent
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")), ROOT / "bench" / "README.md"]
+PAGES = [
+    ROOT / "README.md",
+    *sorted((ROOT / "docs").rglob("*.md")),
+    *sorted((ROOT / "examples").rglob("*.md")),
+    ROOT / "bench" / "README.md",
+]
 BLOCK = re.compile(r"^( *)```python\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
 STRATEGY = re.compile(r"^( *)```(python|lua) strategy\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
 PATH = re.compile(r"(?<![\w/])(?:src/holdfast|tests|examples)/[\w./-]*\w")
@@ -121,7 +126,11 @@ def test_every_example_runs(place: str, code: str, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
-EXAMPLES = [(str(file.relative_to(ROOT)), file.read_text()) for file in sorted((ROOT / "examples").glob("*.py"))]
+EXAMPLES = [
+    (str(file.relative_to(ROOT)), file.read_text())
+    for file in sorted((ROOT / "examples").rglob("*.py"))
+    if not file.name.startswith("test_")
+]
 
 
 @pytest.mark.parametrize(("place", "code"), [*runnable_blocks(), *EXAMPLES], ids=lambda value: value.partition("\n")[0])

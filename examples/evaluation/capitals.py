@@ -1,6 +1,6 @@
 """Compare two ways to ask two models, with repeats, costs and a page. The models are scripted: no service is needed.
 
-Run it with `python examples/evaluate.py`. Kill it and run it again: what was answered is not asked again.
+Run it with `python capitals.py`. Kill it and run it again: what was answered is not asked again.
 """
 
 import asyncio

@@ -1,6 +1,7 @@
 """`make package`: build the wheel and the sdist, check them, and try them where there is nothing else of Holdfast.
 
-Every extra is tried twice: without it, its command has to name it; with it, the command has to get further.
+Every extra is tried twice: without it, its command has to name it; with it, the command has to get further. Then the
+README, the quickstart, every how-to and every example are followed (see `follow`).
 """
 
 from __future__ import annotations
@@ -12,6 +13,9 @@ import tempfile
 import venv
 from dataclasses import dataclass
 from pathlib import Path
+
+from tests.cli.chat_helpers import serving
+from tests.package.follow import FollowError, follow_all
 
 ROOT = Path(__file__).parent.parent.parent
 CONSTRAINTS = ROOT / "constraints.txt"
@@ -44,7 +48,7 @@ class Place:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         venv.create(folder / "env", with_pip=True)
-        self._bin = folder / "env" / "bin"
+        self.bin = folder / "env" / "bin"
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "HOLDFAST"))}
         self._env = {**kept, "HOLDFAST_HOME": str(folder / "home"), "XDG_DATA_HOME": str(folder / "data")}
         self._env.pop("ANTHROPIC_API_KEY", None)
@@ -56,7 +60,7 @@ class Place:
 
     def run(self, command: str, *args: str, stdin: str = "", check: bool = True) -> subprocess.CompletedProcess[str]:
         done = subprocess.run(
-            [str(self._bin / command), *args],
+            [str(self.bin / command), *args],
             cwd=self.folder,
             env=self._env,
             input=stdin,
@@ -107,11 +111,24 @@ def main() -> None:
         for extra in EXTRAS:
             say(f"  with the extra {extra.name}")
             try_extra(alone, wheel, extra)
+        say("the README, the quickstart, every how-to and every example, followed literally")
+        alone.pip(f"{wheel}[all]", "pytest", "pytest-asyncio")
+        follow_pages(alone, wheel)
         say("the sdist, in a new environment")
         source = Place(folder / "source")
         source.pip(str(next(each for each in built if each.suffix == ".gz")))
         source.run("holdfast", "demo")
     say("all of it works")
+
+
+def follow_pages(place: Place, wheel: Path) -> None:
+    """Follow every page, with a scripted model behind a server in the place of OpenAI's."""
+    with serving("13 is a prime.", loop=True) as server:
+        try:
+            for page, steps, took in follow_all(place.folder / "pages", place.bin, wheel, server.url):
+                say(f"  {page}: {'FAILED' if steps < 0 else f'{steps} steps'}, {took:.0f} s")
+        except FollowError as error:
+            raise SystemExit(str(error)) from None
 
 
 def say(text: str) -> None:

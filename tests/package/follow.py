@@ -64,8 +64,8 @@ class Given:
     """Commands that make it."""
     words: dict[str, str] = field(default_factory=dict)
     """Words of the page that stand for something of the reader's, or would take too long."""
-    store: str | None = None
-    """The store that the commands of the page mean."""
+    env: dict[str, str] = field(default_factory=dict)
+    """What the page says to set, in its text."""
 
 
 CHAT = "holdfast chat --model openai:gpt-5 --id talk -m Hello"
@@ -84,7 +84,11 @@ EXAMPLES = ROOT / "examples"
 
 GIVEN = {
     "docs/how-to/background-work.md": Given(
-        words={"PROCESS": "$(holdfast ps --all --json | grep -o 'p-[a-z0-9]*' | head -1)"}, store="sqlite:///work.db"
+        words={
+            "PROCESS": "$(holdfast ps --all --json | grep -o 'p-[a-z0-9]*' | head -1)",
+            '"not needed"': '"not needed" || [ $? = 4 ]',  # those of the page's example are over
+        },
+        env={"HOLDFAST_STORE": "sqlite:///work.db"},
     ),
     "docs/how-to/change-code.md": Given(
         f"{TRIAGE}; holdfast run app.triage:triage --id s-7k2; holdfast run app.triage:triage --id s-9m4;"
@@ -94,6 +98,7 @@ GIVEN = {
     "docs/how-to/chat.md": Given(
         f"{CHAT}; {TOOLS}; {APPROVALS}; printf 'One?\nTwo?\n' > questions.txt; git init -q .",
         {"SESSION": "talk", "s-4k7q": "talk"},
+        {"HOLDFAST_MODEL": "openai:gpt-5"},
     ),
     "docs/how-to/evaluate.md": Given(QUESTIONS, {"--budget max_cost=5": ""}),
     "docs/how-to/run-lua-strategies.md": Given(
@@ -156,7 +161,6 @@ class Reader:
             "XDG_DATA_HOME": str(folder / "data"),
             "OPENAI_API_KEY": "none",
             "OPENAI_BASE_URL": model_url,
-            "HOLDFAST_MODEL": "openai:gpt-5",
             "PIP_CONSTRAINT": str(ROOT / "constraints.txt"),
             "PIP_DISABLE_PIP_VERSION_CHECK": "1",
         }
@@ -164,8 +168,7 @@ class Reader:
     def follow(self, page: str, unmet: set[str]) -> int:
         """Follow a page; how many steps that were. Words of `NOT_RUN` that are met are taken from `unmet`."""
         given, done = GIVEN.get(page, Given()), 0
-        if given.store is not None:
-            self._env["HOLDFAST_STORE"] = given.store
+        self._env |= given.env
         if given.shell:
             self._shell(f"set -e; {given.shell}", page)
         for kind, text in steps(page):

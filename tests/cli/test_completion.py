@@ -24,7 +24,7 @@ printf '%s\\n' "${{COMPREPLY[@]}}"
     "zsh": """
 compdef() {{ :; }}
 _describe() {{ for each in ${{(P)3}}; do print -r -- ${{each%%:*}}; done }}
-compadd() {{ shift $(( $# - ${{@[(i)--]}} + 1 )); print -rl -- $@ }}
+compadd() {{ print -rl -- ${{(P)argv[-1]}} }}
 {script}
 words=({words}); CURRENT=${{#words}}
 _holdfast_completion

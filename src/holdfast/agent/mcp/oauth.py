@@ -58,7 +58,7 @@ class OAuthLogin:
             async with asyncio.timeout(LOGIN_S), httpx2.AsyncClient(auth=provider, timeout=30) as http:
                 reply = await http.post(self.url, json=_PING, headers=_PING_HEADERS)
         except (TimeoutError, OSError, OAuthFlowError, httpx2.HTTPError, ValidationError) as error:
-            raise McpUnavailableError(self.url, f"the login failed: {error or type(error).__name__}") from None
+            raise McpUnavailableError(self.url, f"the login failed: {str(error) or type(error).__name__}") from None
         finally:
             await callback.close()
         if reply.status_code == httpx2.codes.UNAUTHORIZED:

@@ -58,14 +58,14 @@ async def mcp(request: Request) -> Response:
     uses[given] += 1
     message: dict[str, Any] = await request.json()
     info = {"name": "locked", "version": "1"}
-    result: dict[str, Any] = {
+    results: dict[str, dict[str, Any]] = {
         "initialize": {"protocolVersion": "2025-06-18", "capabilities": {"tools": {}}, "serverInfo": info},
         "tools/list": {"tools": [{"name": "who", "inputSchema": {"type": "object"}}]},
         "tools/call": {"content": [{"type": "text", "text": given}]},
-    }.get(message["method"], {})
+    }
     if "id" not in message:
         return Response(status_code=202)
-    return JSONResponse({"jsonrpc": "2.0", "id": message["id"], "result": result})
+    return JSONResponse({"jsonrpc": "2.0", "id": message["id"], "result": results.get(message["method"], {})})
 
 
 app = Starlette(

@@ -143,7 +143,7 @@ def steps(page: str) -> Iterator[tuple[str, str]]:
             yield "python", text
         elif language in ("", "sh", "console"):
             for line in re.sub(r"\\\n\s*", "", text).splitlines():
-                if found := COMMAND.match(line.strip()):
+                if found := COMMAND.match(line):
                     yield "shell", re.sub(r"(?:^|\s)#\s.*$", "", found[1]).strip()
 
 

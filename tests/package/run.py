@@ -112,7 +112,7 @@ def main() -> None:
             say(f"  with the extra {extra.name}")
             try_extra(alone, wheel, extra)
         say("the README, the quickstart, every how-to and every example, followed literally")
-        alone.pip(f"{wheel}[all]", "pytest", "pytest-asyncio")
+        alone.pip(f"{wheel}[all]", "pytest", "pytest-asyncio", "hypothesis")
         follow_pages(alone, wheel)
         say("the sdist, in a new environment")
         source = Place(folder / "source")

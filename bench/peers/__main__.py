@@ -78,26 +78,24 @@ def main() -> None:
     options = parser.parse_args()
     if unknown := [name for name in options.names if name not in PEERS]:
         parser.error(f"no peer is called {', '.join(unknown)}; there are {', '.join(PEERS)}")
-    rows = []
-    for name in options.names or PEERS:
-        try:
-            rows.append(_row(name, PEERS[name], options.repeat))
-        except (subprocess.SubprocessError, OSError) as error:
-            rows.append([PEERS[name].title, f"failed: {error}"[:60]])
+    runners = {name: _Runner(name, PEERS[name]) for name in options.names or PEERS}
+    rounds: dict[str, list[dict[str, Any]]] = {name: [] for name in runners}
+    for _ in range(options.repeat):  # in turn, so that all of them meet the same hours of the machine
+        for name, runner in runners.items():
+            rounds[name].append(runner.phase("speed"))
+    rows = [_row(runner, rounds[name], options.repeat) for name, runner in runners.items()]
     _print_table(rows)
     print(f"\n{NOTES}")
 
 
-def _row(name: str, entry: Entry, repeat: int) -> list[str]:
-    runner = _Runner(name, entry)
-    rounds = [runner.phase("speed") for _ in range(repeat)]
+def _row(runner: _Runner, rounds: list[dict[str, Any]], repeat: int) -> list[str]:
     small, large = (runner.phase("size", pauses)["bytes"] for pauses in (SHORT, LONG))
     resumed = [runner.resumed() for _ in range(repeat)]
     kills = [runner.killed(seed) for seed in range(TRIALS)]
     lost, torn, failed, again = (sum(column) for column in zip(*kills, strict=True))
     single = statistics.median(each["single"] for each in rounds)
     return [
-        f"{entry.title} {runner.version}",
+        f"{runner.title} {runner.version}".strip(),
         f"{single:,.0f}",
         f"{statistics.median(each['single'] / each['floor'] for each in rounds):.2f}",
         f"{statistics.median(each['many'] for each in rounds):,.0f}",
@@ -116,6 +114,7 @@ class _Runner:
 
     def __init__(self, name: str, entry: Entry) -> None:
         self._entry = entry
+        self.title = entry.title
         self._python = _environment(name, entry.packages) if entry.packages else Path(sys.executable)
         self.version = self._version()
 
@@ -128,12 +127,12 @@ class _Runner:
 
     def phase(self, phase: str, number: int = 0) -> dict[str, Any]:
         """One phase on a new file."""
-        _say(f"{self._entry.title}: {phase} {number or ''}")
+        _say(f"{self.title}: {phase} {number or ''}")
         with _folder() as folder:
             return self._run(phase, folder / "peer.db", number)
 
     def resumed(self) -> dict[str, Any]:
-        _say(f"{self._entry.title}: resume {LONG}")
+        _say(f"{self.title}: resume {LONG}")
         with _folder() as folder:
             self._run("prepare", folder / "peer.db", LONG)
             began = time.perf_counter()
@@ -142,7 +141,7 @@ class _Runner:
 
     def killed(self, seed: int) -> tuple[int, int, int, int]:
         """A trial: acknowledged answers that were lost, whether it was torn, failed, and how often code ran again."""
-        _say(f"{self._entry.title}: kill {seed + 1} of {TRIALS}")
+        _say(f"{self.title}: kill {seed + 1} of {TRIALS}")
         with _folder() as folder:
             os.environ[RUNS] = str(folder / "runs")
             try:

@@ -17,7 +17,7 @@ setup: $(STAMP)  ## build .venv with Holdfast, all extras and the development to
 
 $(STAMP): pyproject.toml constraints.txt
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	@echo "installing into $(VENV): about 130 packages, 350 MB, a few minutes on a slow line ..."
+	@echo "installing into $(VENV): about 90 packages, which takes some minutes ..."
 	@$(BIN)/python -m pip install --disable-pip-version-check --progress-bar off -c constraints.txt -e '.[all,dev]' \
 		>$(VENV)/pip.log 2>&1 & pip=$$!; \
 	while kill -0 $$pip 2>/dev/null; do \

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import struct
 import subprocess
 import sys
 
@@ -93,6 +94,17 @@ def test_a_store_that_can_only_be_read_is_shown_and_not_written(home: Home) -> N
         assert (refused.returncode, "this process may only read it" in refused.stderr) == (5, True), refused.stderr
     finally:
         folder.chmod(0o755)
+
+
+def test_what_is_logged_beside_json_is_json_too(home: Home) -> None:
+    home.start("greet", "--id", "kept")
+    index = bytearray(100)  # of a log that was removed, with five pages that were not copied
+    struct.pack_into("=HI", index, 14, 1024, 5)
+    home.db.with_name(f"{home.db.name}-shm").write_bytes(index)
+    done = home.process("sessions", "--json")
+    assert json.loads(done.stdout)["sessions"][0]["session_id"] == "kept"
+    (logged,) = map(json.loads, done.stderr.splitlines())
+    assert (logged["status"], logged["level"], logged["logger"]) == ("log", "error", "holdfast.store")
 
 
 def test_no_sessions_yet_is_no_error(home: Home) -> None:

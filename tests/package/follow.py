@@ -96,7 +96,8 @@ GIVEN = {
         {"fixtures/*.jsonl": "fixtures/*.jsonl --serve app.triage:triage"},
     ),
     "docs/how-to/chat.md": Given(
-        f"{CHAT}; {TOOLS}; {APPROVALS}; printf 'One?\nTwo?\n' > questions.txt; git init -q .",
+        f"{CHAT}; {TOOLS}; {APPROVALS}; printf 'One?\nTwo?\n' > questions.txt; git init -q .;"
+        " echo a > notes.txt; git add notes.txt; echo b > notes.txt",
         {"SESSION": "talk", "s-4k7q": "talk"},
         {"HOLDFAST_MODEL": "openai:gpt-5"},
     ),

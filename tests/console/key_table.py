@@ -41,6 +41,7 @@ TESTED = {
     "Conversation": {
         "test_the_composer_is_reached_a_turn_stopped_and_the_last_input_taken_back": "c, Escape",
     },
+    "Evaluations": {"test_an_evaluation_is_started_topped_up_and_ended_on_its_page": "n"},
     "Queue": {"test_an_item_is_queued_by_key": "n"},
     "Tree": {"test_a_tree_is_folded_and_walked": "j, k, ArrowLeft, ArrowRight, Enter"},
     "Compare": {"test_what_differs_between_two_sessions_is_walked": "n, p, s"},

@@ -11,7 +11,9 @@ import pytest
 import pytest_asyncio
 from playwright.async_api import expect
 
+from holdfast.serve.http.links import QuestionLink
 from holdfast.testing.patience import until
+from tests.console.accessibility import faults
 from tests.console.conftest import OpenTab
 from tests.console.world import Site, begin_chat, interview, served, triage
 
@@ -180,3 +182,60 @@ async def test_a_link_shows_one_question_to_somebody_without_a_token(site: Site,
     await other.get_by_role("button", name="Approve", exact=True).click()
     await expect(other.get_by_text("Answered by")).to_contain_text("carol")
     await until(lambda: _over(site, "linked"))
+
+
+async def test_a_link_shows_at_once_what_somebody_else_answered_and_asks_for_nothing_meanwhile(
+    site: Site, tab: OpenTab
+) -> None:
+    await site.runtime.mount.holdfast.start(triage, id="linked-live")
+    expires_at = site.runtime.mount.holdfast.now() + 600_000
+    signed = await site.app.api.door.links.sign(QuestionLink("linked-live", "q-0", expires_at))
+    page = await tab(f"{site.url}/a/{signed}", signed_in=False, fast=True)
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url))
+    await expect(page.get_by_role("button", name="yes")).to_be_visible()
+    await until(lambda: site.app.api.door.metrics.streams > 0)
+    asked.clear()
+    await site.answer_elsewhere("linked-live", "q-0", "no")
+    await expect(page.get_by_role("status")).to_contain_text("by bob")
+    assert asked == []
+
+
+async def test_the_inbox_and_the_sessions_show_only_ones_own_if_that_is_wanted(site: Site, tab: OpenTab) -> None:
+    await site.runtime.mount.holdfast.start(interview, id="not-mine", title="Of somebody else")
+    await site.runtime.mount.holdfast.start(interview, id="mine", title="Of my own", labels=["local"])
+    page = await tab(f"{site.url}/inbox")
+    await expect(page.get_by_role("button", name="Of somebody else")).to_be_visible()
+    await page.get_by_role("button", name="Mine").click()
+    await expect(page.get_by_role("button", name="Of my own")).to_be_visible()
+    await expect(page.get_by_role("button", name="Of somebody else")).to_have_count(0)
+    assert "mine=yes" in page.url
+    assert await faults(page, "mine") == []
+    await page.goto(f"{site.url}/sessions")
+    await expect(page.get_by_role("link", name="Of somebody else")).to_be_visible()
+    await page.get_by_role("link", name="Mine", exact=True).click()
+    await expect(page.get_by_role("link", name="Of my own")).to_be_visible()
+    await expect(page.get_by_role("link", name="Of somebody else")).to_have_count(0)
+    await page.goto(f"{site.url}/chat")
+    await page.get_by_label("First message").fill("Hello")
+    await page.get_by_role("button", name="Begin").click()
+    await page.wait_for_url("**/chat/s-*")
+    row = await site.runtime.mount.store.session(page.url.rpartition("/")[2])
+    assert row.summary.labels == ("local",)
+    for session_id in ("mine", "not-mine"):
+        await site.runtime.mount.holdfast.cancel(session_id)
+
+
+async def test_the_queue_shows_what_became_of_items(site: Site, tab: OpenTab) -> None:
+    session = await site.runtime.session("queued").open()
+    await session.enqueue("Tidy up").id("i-1")
+    await session.enqueue("Water the plants").id("i-2")
+    page = await tab(f"{site.url}/s/queued?tab=queue")
+    await expect(page.get_by_role("row").filter(has_text="Water the plants")).to_be_visible()
+    await page.get_by_role("row").filter(has_text="Water the plants").get_by_role("button", name="Withdraw").click()
+    past = page.get_by_role("region", name="Past items")
+    await expect(past.get_by_role("row").filter(has_text="Water the plants")).to_contain_text("Withdrawn by local")
+    await page.get_by_role("button", name="Run the next here").click()
+    await expect(past.get_by_role("row").filter(has_text="Tidy up")).to_contain_text("Done")
+    await expect(page.get_by_text("Nothing waits")).to_be_visible()
+    assert await faults(page, "queue") == []

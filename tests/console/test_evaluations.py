@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
-from importlib.resources import files
 from pathlib import Path
 
 import pytest
@@ -13,12 +13,14 @@ from playwright.async_api import expect
 
 from holdfast import Context, strategy
 from holdfast.agent.providers.provider import ModelRequest
+from holdfast.alc.cards.tool import own_library
 from holdfast.core.queries import Usage
 from holdfast.strategies.evaluation.data.dataset import Dataset
 from holdfast.strategies.evaluation.evaluation import Evaluation, evaluate
 from holdfast.strategies.evaluation.plan import Plan
 from holdfast.strategies.evaluation.report.page import report_page
 from holdfast.testing.provider import ScriptStep, reply
+from tests.console.accessibility import faults
 from tests.console.conftest import OpenTab
 from tests.console.world import Site, served
 
@@ -31,10 +33,12 @@ PAGES = {
     "/evals/compare": "Choose two arms",
     "/evals/compare?l=e-done:knows&r=e-done:model": "Only the left passes",
     "/evals/nobody": "Not found",
+    "/evals/cards": "capitals-2",
+    "/evals/cards/capitals-2": "tuned",
+    "/evals/cards/nobody": "Not found",
+    "/strategies/cot": "In evaluations",
 }
 """Addresses, and some words that are there once the page is drawn."""
-
-AXE = (files("axe_playwright_python") / "axe.min.js").read_text()
 
 CAPITALS = {"Peru": "Lima", "Japan": "Tokyo", "Kenya": "Nairobi", "Chile": "Santiago"}
 ROWS = [{"id": land, "input": f"Capital of {land}?", "expected": city} for land, city in CAPITALS.items()]
@@ -63,21 +67,31 @@ async def site(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Site]:
     async with served(Path(tmp_path_factory.mktemp("evaluations")) / "world.db", answer=answer) as site:
         plan = Plan(strategies=["model", knows], data=Dataset(ROWS, name="capitals"))
         await evaluate(plan, id="e-done", on=site.runtime)
+        await evaluate(Plan(strategies=["cot"], data=ROWS), id="e-cot", on=site.runtime)
+        await write_cards(site)
         yield site
+
+
+async def write_cards(site: Site) -> None:
+    """Two cards of which one came from the other, and its alias."""
+    library = own_library(site.runtime.mount.store)
+    stats = {"pass_rate": 0.5, "n": 4}
+    await library.create({"pkg": {"name": "capitals"}, "card_id": "capitals-1", "stats": stats}, now=1_750_000_000.0)
+    kin = {"prior_card_id": "capitals-1", "prior_relation": "tuned"}
+    card = {"pkg": {"name": "capitals"}, "card_id": "capitals-2", "stats": {"pass_rate": 0.75}, "metadata": kin}
+    await library.create(card, now=1_750_000_100.0)
+    await library.alias_set("best", "capitals-2", now=1_750_000_200.0)
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
 async def test_the_pages_of_evaluations_can_be_used_by_everybody(site: Site, tab: OpenTab, theme: str) -> None:
     page = await tab(f"{site.url}/inbox", theme=theme)
-    faults: list[str] = []
+    found: list[str] = []
     for path, words in PAGES.items():
         await page.goto(site.url + path)
         await expect(page.get_by_text(words).or_(page.get_by_label(words)).first, path).to_be_attached()
-        await page.evaluate(AXE)
-        found = await page.evaluate("axe.run({resultTypes: ['violations']})")
-        for violation in found["violations"]:
-            faults += [f"{path}: {violation['id']}: {node['html'][:160]}" for node in violation["nodes"][:3]]
-    assert faults == []
+        found += await faults(page, path)
+    assert found == []
 
 
 async def test_an_evaluation_shows_scores_with_intervals_costs_and_pairs(site: Site, tab: OpenTab) -> None:
@@ -134,6 +148,66 @@ async def test_cells_fill_in_while_an_evaluation_runs(site: Site, tab: OpenTab) 
         await running
 
 
+async def test_an_evaluation_is_started_topped_up_and_ended_on_its_page(site: Site, tab: OpenTab) -> None:
+    page = await tab(f"{site.url}/evals")
+    await expect(page.get_by_role("link", name="e-done")).to_be_visible()
+    await page.keyboard.press("n")
+    dialog = page.get_by_role("dialog", name="New evaluation")
+    await dialog.get_by_label("Strategies").fill("knows")
+    rows = [*ROWS, {"id": "Mars", "input": "Capital of Mars?", "expected": "?"}]
+    await dialog.get_by_label("Cases, one JSON object a line").fill("no json")
+    await dialog.get_by_role("button", name="Start").click()
+    await expect(dialog.get_by_role("alert")).to_contain_text("Line 1 is no JSON")
+    await dialog.get_by_label("Cases, one JSON object a line").fill("\n".join(json.dumps(row) for row in rows))
+    await expect(dialog.get_by_text("5 cases · 5 trials")).to_be_visible()
+    await dialog.get_by_role("button", name="Start").click()
+    await page.wait_for_url("**/evals/e-k*")
+    await expect(page.get_by_text("Done", exact=True)).to_be_visible()
+    await expect(page.get_by_role("button", name="Mars, knows: score 1.00")).to_be_visible()
+    await page.get_by_role("button", name="Cancel…").click()
+    dialog = page.get_by_role("dialog")
+    assert await faults(page, "the dialog") == []
+    await dialog.get_by_label("Reason").fill("enough")
+    await dialog.get_by_role("button", name="Cancel the evaluation").click()
+    await expect(page.get_by_text("Cancelled", exact=True)).to_be_visible()
+    await expect(page.get_by_role("button", name="Cancel…")).to_have_count(0)
+
+
+async def test_an_evaluation_that_ran_out_of_budget_is_resumed_with_a_larger_one(site: Site, tab: OpenTab) -> None:
+    plan = Plan(strategies=["model"], data=ROWS, budget={"max_llm_calls": 2})
+    await evaluate(plan, id="e-short", on=site.runtime, jobs=1)
+    page = await tab(f"{site.url}/evals/e-short")
+    await expect(page.get_by_text("Stopped", exact=True)).to_be_visible()
+    await page.get_by_label("New limit", exact=True).fill("1")
+    await page.get_by_role("button", name="Resume").click()
+    await expect(page.get_by_text("nobody knows what 'the model' costs")).to_be_visible()
+    await page.get_by_label("New limit", exact=True).fill("10")
+    await page.get_by_label("Unit of the limit").select_option("model calls")
+    await page.get_by_role("button", name="Resume").click()
+    await expect(page.get_by_role("button", name="Chile, model: score 0.00")).to_be_visible()
+    await expect(page.get_by_text("Done", exact=True)).to_be_visible()
+
+
+async def test_a_card_shows_its_names_and_the_cards_that_it_came_from(site: Site, tab: OpenTab) -> None:
+    page = await tab(f"{site.url}/evals/cards")
+    await page.get_by_role("link", name="capitals-2").click()
+    await expect(page.get_by_text("best", exact=True)).to_be_visible()
+    await expect(page.get_by_role("region", name="Figures")).to_contain_text("75.0 %")
+    lineage = page.get_by_role("region", name="Lineage")
+    await expect(lineage.get_by_role("listitem").nth(1)).to_contain_text("capitals-2")
+    await lineage.get_by_role("link", name="capitals-1").click()
+    await page.wait_for_url("**/evals/cards/capitals-1")
+    await expect(page.get_by_role("region", name="Lineage").get_by_role("link", name="capitals-2")).to_be_visible()
+
+
+async def test_a_strategy_shows_how_much_of_its_last_evaluation_it_passed(site: Site, tab: OpenTab) -> None:
+    page = await tab(f"{site.url}/strategies")
+    await expect(page.get_by_role("link", name="cot 50 % pass")).to_be_visible()
+    await page.goto(f"{site.url}/strategies/cot")
+    await page.get_by_role("region", name="In evaluations").get_by_role("link", name="e-cot").click()
+    await page.wait_for_url("**/evals/e-cot")
+
+
 async def test_trials_are_folded_in_the_list_of_sessions(site: Site, tab: OpenTab) -> None:
     page = await tab(f"{site.url}/sessions")
     await expect(page.get_by_role("link", name="e-done", exact=True)).to_be_visible()
@@ -151,6 +225,4 @@ async def test_the_page_that_is_written_to_a_file_can_be_used_by_everybody(
     page = await tab(f"file://{tmp_path / 'report.html'}", theme=theme, signed_in=False)
     await expect(page.get_by_role("heading", level=1)).to_be_visible()
     await expect(page.get_by_text("knows").first).to_be_visible()
-    await page.evaluate(AXE)
-    found = await page.evaluate("axe.run({resultTypes: ['violations']})")
-    assert [(each["id"], [node["html"][:200] for node in each["nodes"][:3]]) for each in found["violations"]] == []
+    assert await faults(page, "the file") == []

@@ -6,15 +6,15 @@ import contextlib
 import sqlite3
 import zlib
 from collections.abc import AsyncIterator
-from importlib.resources import files
 from pathlib import Path
 
 import pytest
 import pytest_asyncio
-from playwright.async_api import Page, expect
+from playwright.async_api import expect
 
 from holdfast.serve.console.files import console_files
 from holdfast.serve.http.links import QuestionLink
+from tests.console.accessibility import faults
 from tests.console.conftest import OpenTab
 from tests.console.world import TOKEN, Site, fill, interview, served, triage
 
@@ -53,8 +53,6 @@ PAGES = {
 }
 """The pages, and some words that are there once they are drawn."""
 
-AXE = (files("axe_playwright_python") / "axe.min.js").read_text()
-
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def site(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Site]:
@@ -74,17 +72,6 @@ async def test_every_page_can_be_used_by_everybody(site: Site, tab: OpenTab, the
     assert found == []
 
 
-async def faults(page: Page, name: str) -> list[str]:
-    """What keeps somebody from using a page as it is now."""
-    await page.evaluate(AXE)  # a script element would be refused by the page's own policy
-    found = await page.evaluate("axe.run({resultTypes: ['violations']})")
-    return [
-        f"{name}: {violation['id']}: {node['html'][:160]}"
-        for violation in found["violations"]
-        for node in violation["nodes"][:3]
-    ]
-
-
 DIALOGS = {
     "Keys": ("/inbox", "File it with", "Keys"),
     "Cancel this session?": ("/s/deploy", "It cannot be undone", "Cancel…"),
@@ -93,6 +80,7 @@ DIALOGS = {
     "New item": ("/s/deploy?tab=queue", "Nothing waits", "New item"),
     "Filter": ("/sessions", "Ship the shop", "Filter"),
     "Find": ("/sessions", "Ship the shop", "Find"),
+    "New evaluation": ("/evals", "New evaluation", "New evaluation"),
     "New token": ("/settings?tab=tokens", "New token", "New token…"),
     "New webhook": ("/settings?tab=webhooks", "New webhook", "New webhook…"),
 }

@@ -72,6 +72,7 @@ DEMO_TURNS = 4
 @click.option(
     "--allow-private-webhooks", is_flag=True, help="Send webhooks to addresses of this machine and its network, too."
 )
+@click.option("--allow-packages", is_flag=True, help="Let administrators install and remove packages over HTTP.")
 @serve_option
 @service_option
 @common()
@@ -92,6 +93,7 @@ def serve_command(
     log_format: str,
     open_metrics: bool,
     allow_private_webhooks: bool,
+    allow_packages: bool,
 ) -> int:
     """Serve the sessions of a store over HTTP.
 
@@ -129,7 +131,8 @@ def serve_command(
         defined = find_agents(agents, none=no_agents)
         runtime = make_runtime(url, model_names(models), base_url, found, agents=defined)
     http = HttpSettings(host, port, local_token(), tuple(map(str.lower, names)))
-    features = frozenset((["work"] if turns else []) + (["demo"] if demo else []))
+    asked_for = {"work": turns, "demo": demo, "packages": allow_packages}
+    features = frozenset(name for name, wanted in asked_for.items() if wanted)
     options = SiteOptions(open_metrics, allow_private_webhooks, features)
     asyncio.run(_serve(runtime, http, turns, options))
     return ExitCode.OK

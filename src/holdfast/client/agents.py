@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, Generator
+from dataclasses import dataclass
 from typing import Any, Self
 
 import msgspec
 
 from holdfast.agent.cancellation import CancelReceipt
+from holdfast.agent.errors import StoreSessionMismatchError
 from holdfast.agent.machine.approval import Approval
 from holdfast.agent.machine.inbox import Delivery, Item, Slot
 from holdfast.agent.machine.policy import Policy, Spec, spec_from
@@ -17,10 +19,12 @@ from holdfast.agent.observed_events import ObservedEvent
 from holdfast.agent.queue import ItemOutcome, ItemReceipt
 from holdfast.agent.result_type import ResultType
 from holdfast.agent.results import TurnResult, UsageReport, ViewMessage
+from holdfast.agent.session_builder import AgentState
 from holdfast.agent.turn_builder import BeginReceipt, Input, content_of
 from holdfast.client.api_client import ApiClient
 from holdfast.client.observer import ObserverClient
 from holdfast.client.wire import seen_of
+from holdfast.core.errors import InvalidValueError
 from holdfast.core.ids import check_id
 from holdfast.core.queries import Failure, Value
 
@@ -53,16 +57,31 @@ class SessionClientBuilder:
 
     async def open(self) -> SessionClient:
         """Open the stored session, or begin it."""
-        return await self._open("go_on")
+        report = await self._client.post(f"/agents/{self._agent}/sessions", self._body)
+        policy = msgspec.convert(report["policy"], Policy)
+        return SessionClient(self._client, report["session_id"], policy)
 
     async def open_fresh(self) -> SessionClient:
         """Start over under the same id. At the next turn, the stored conversation becomes a closed branch."""
-        return await self._open("fresh")
+        return await self.open_with_state(AgentState(session_id=self._body["id"], messages=[]))
 
-    async def _open(self, begin: str) -> SessionClient:
-        report = await self._client.post(f"/agents/{self._agent}/sessions", {**self._body, "begin": begin})
-        policy = msgspec.convert(report["policy"], Policy)
-        return SessionClient(self._client, report["session_id"], policy)
+    async def open_with_state(self, state: AgentState) -> SessionClient:
+        """Continue from a conversation that the caller provides; it replaces the stored one at the next turn."""
+        if state.session_id != self._body["id"]:
+            raise StoreSessionMismatchError(state.session_id, self._body["id"])
+        if state.policy is not None:
+            raise InvalidValueError("state.policy", "a server keeps its own; say by `spec` how turns are to be run")
+        session = await self.open()
+        messages = msgspec.to_builtins(state.messages)
+        session.next_conversation.body = {"messages": messages, "spec": self._body.get("spec", {})}
+        return session
+
+
+@dataclass
+class NextConversation:
+    """What the next turn of a session starts over with; None if it goes on."""
+
+    body: dict[str, Any] | None = None
 
 
 class SessionClient:
@@ -73,6 +92,7 @@ class SessionClient:
         self.session_id = session_id
         self.policy = policy
         """The policy of the next turn, as it was when this handle was opened or last changed it."""
+        self.next_conversation = NextConversation()
 
     @property
     def _path(self) -> str:
@@ -80,7 +100,7 @@ class SessionClient:
 
     def turn(self, content: Input) -> TurnClientBuilder:
         """A turn with this input, not yet begun: `.run()`, `.begin()` or `.stream()` begin it."""
-        return TurnClientBuilder(self._client, self.session_id, content)
+        return TurnClientBuilder(self._client, self.session_id, content, self.next_conversation)
 
     async def answer(self, query_id: str, value: Any) -> None:
         """Answer a query that the running turn waits for: a call of a declared tool, or an approval."""
@@ -157,6 +177,14 @@ class SessionClient:
         """The usage of all turns."""
         return msgspec.convert(await self._client.get(f"{self._path}/usage"), UsageReport)
 
+    async def attachments(self) -> list[str]:
+        """The ids of the pictures in the conversation, in the order in which they came."""
+        return [each["id"] for each in (await self._client.get(f"{self._path}/attachments"))["data"]]
+
+    async def attachment(self, id: str) -> bytes:
+        """The bytes of a picture in the conversation."""
+        return await self._client.download(f"{self._path}/attachments/{id}")
+
     async def configure(self, patch: Spec | None = None, **changes: Any) -> Policy:
         """Change the policy from the next turn on, whichever process runs it; what is not named stays."""
         spec = patch if patch is not None else spec_from(changes)
@@ -168,8 +196,9 @@ class SessionClient:
 class TurnClientBuilder:
     """A turn that has not begun."""
 
-    def __init__(self, client: ApiClient, session_id: str, content: Input) -> None:
+    def __init__(self, client: ApiClient, session_id: str, content: Input, conversation: NextConversation) -> None:
         self._client = client
+        self._conversation = conversation
         self._session_id = session_id
         self._body: dict[str, Any] = {"input": msgspec.to_builtins(content_of(content))}
         self._type: ResultType | None = None
@@ -198,15 +227,14 @@ class TurnClientBuilder:
 
     async def begin(self) -> BeginReceipt:
         """Begin the turn, or join it, and return once it is durable."""
-        report = await self._client.post(f"/sessions/{self._session_id}/turns", self._body)
+        report = await self._post({})
         replayed, is_over = bool(report.get("replayed")), report["status"] == "done"
         return BeginReceipt(self._session_id, report["turn"], replayed, is_over)
 
     async def run(self, *, wait: float | None = None) -> TurnResult:
         """Run the turn to its end. After `wait` seconds, `TimeoutError`; the turn continues, and can be joined."""
         async with asyncio.timeout(wait):
-            first = {**self._body, "wait_s": WAIT_S}
-            shown = await self._client.post(f"/sessions/{self._session_id}/turns", first)
+            shown = await self._post({"wait_s": WAIT_S})
             while shown.get("result") is None:
                 path = f"/sessions/{self._session_id}/turns/{shown['turn']}"
                 shown = await self._client.get(path, {"wait_s": WAIT_S})
@@ -222,11 +250,21 @@ class TurnClientBuilder:
         session from the last cursor.
         """
         session_id = self._session_id
-        events = self._client.stream("POST", f"/sessions/{session_id}/turns", body=self._body)
+        events = self._client.stream("POST", f"/sessions/{session_id}/turns", body=self._whole({}))
         async with contextlib.aclosing(events) as coming:
             async for after, data in coming:
+                self._conversation.body = None  # it was accepted
                 if after is not None:
                     yield seen_of(data, after, session_id)
+
+    async def _post(self, more: dict[str, Any]) -> Any:
+        report = await self._client.post(f"/sessions/{self._session_id}/turns", self._whole(more))
+        self._conversation.body = None  # it was accepted
+        return report
+
+    def _whole(self, more: dict[str, Any]) -> dict[str, Any]:
+        begin = self._conversation.body
+        return {**self._body, **more} if begin is None else {**self._body, **more, "begin": begin}
 
 
 class EnqueueClientBuilder:

@@ -60,6 +60,17 @@ class ApiClient:
     async def post(self, path: str, body: Any = None, **options: Any) -> Any:
         return await self.request("POST", path, body={} if body is None else body, **options)
 
+    async def upload(self, path: str, content: bytes, media_type: str, params: Mapping[str, Any] | None = None) -> Any:
+        """The reply to a file that is sent, as JSON."""
+        return _checked(await self._reply("POST", path, params, content, media_type))
+
+    async def download(self, path: str, params: Mapping[str, Any] | None = None) -> bytes:
+        """The bytes of a file."""
+        reply = await self._reply("GET", path, params, None, None)
+        if reply.status_code >= 400:
+            _checked(reply)
+        return reply.content
+
     async def request(
         self,
         method: str,
@@ -67,19 +78,23 @@ class ApiClient:
         *,
         params: Mapping[str, Any] | None = None,
         body: Any = None,
-        key: str | None = None,
     ) -> Any:
-        """The reply to a request, as JSON. Raises the error that the server tells of.
+        """The reply to a request, as JSON. Raises the error that the server tells of."""
+        content, media_type = (None, None) if body is None else (msgspec.json.encode(body), "application/json")
+        return _checked(await self._reply(method, path, params, content, media_type))
+
+    async def _reply(
+        self, method: str, path: str, params: Mapping[str, Any] | None, content: bytes | None, media_type: str | None
+    ) -> httpx2.Response:
+        """The reply to a request, whatever it says.
 
         A request that got no reply is sent again. It has a key of its own, so that the server does what it asks once.
         """
         import httpx2
 
-        headers = {} if method == "GET" else {"idempotency-key": key or secrets.token_hex(16)}
-        content: bytes | None = None
-        if body is not None:
-            content = msgspec.json.encode(body)
-            headers["content-type"] = "application/json"
+        headers = {} if method == "GET" else {"idempotency-key": secrets.token_hex(16)}
+        if media_type is not None:
+            headers["content-type"] = media_type
         given = {name: value for name, value in (params or {}).items() if value is not None}
         for number in range(1, self._tries + 1):
             try:
@@ -96,7 +111,7 @@ class ApiClient:
             if reply.status_code in _AGAIN and number < self._tries:
                 await asyncio.sleep(_wanted_pause_s(reply, number))
                 continue
-            return _checked(reply)
+            return reply
         raise AssertionError("a request ends in its last try")
 
     async def stream(

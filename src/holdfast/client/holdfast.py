@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
+from os import PathLike
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 import msgspec
 
+from holdfast.agent.envelopes.store import SessionEnvelope
+from holdfast.agent.machine.policy import Spec
+from holdfast.agent.turn_builder import BeginReceipt, Input, content_of
 from holdfast.client.agents import SessionClientBuilder
 from holdfast.client.api_client import ApiClient
+from holdfast.client.evaluations import EvaluationsClient
 from holdfast.client.observer import ObserverClient
 from holdfast.client.wire import entry_of, event_of, query_of
 from holdfast.core.budget import Budget
@@ -20,21 +27,23 @@ from holdfast.core.fork_points import ForkPoint
 from holdfast.core.queries import Failure, Usage, Value
 from holdfast.core.records import Entry, Program
 from holdfast.core.values import Json
+from holdfast.engine.adoption import AdoptionReport
 from holdfast.engine.errors import ResultTimeoutError
 from holdfast.engine.presence import ProcessRow
 from holdfast.engine.questions import QuestionPage, WaitingQuestion
 from holdfast.programs.registry import Strategy
+from holdfast.store.export import ImportReceipt
 from holdfast.store.session_rows import SessionFilter, SessionPage, SessionRow
 
 if TYPE_CHECKING:
-    from holdfast.strategies.evaluation.overview import EvaluationOverview
-    from holdfast.strategies.evaluation.report.views import ComparedArms, EvaluationCases, EvaluationFigures
+    from holdfast.strategies.evaluation.plan import Plan
+    from holdfast.strategies.evaluation.report.views import EvaluationFigures
 
 WAIT_S = 30.0
 """Seconds that one request waits at a server. Whoever waits for longer asks again and again."""
 
 
-class HoldfastClient:
+class HoldfastClient(EvaluationsClient):
     """Sessions on a server, in the words of `Holdfast` and `Runtime`. Made by `holdfast.connect`."""
 
     def __init__(self, url: str, token: str | None = None, *, agent: str = "agent") -> None:
@@ -225,40 +234,58 @@ class HoldfastClient:
         """The processes at work on the server's store, and what each of them offers."""
         return msgspec.convert(await self._client.get("/processes"), list[ProcessRow])
 
-    # --- evaluations -------------------------------------------------------------------------------
+    async def evaluate(self, plan: Plan, *, id: str | None = None, jobs: int = 16) -> EvaluationFigures:
+        """Evaluate a plan on the server, and give the figures once its work is done. The same id again joins it."""
+        started = await self.start_evaluation(plan, id=id, jobs=jobs)
+        await self._until_needed(await self.event(started.id), None)
+        return await self.evaluation_figures(started.id)
 
-    async def evaluations(self, limit: int = 50) -> list[EvaluationOverview]:
-        """The evaluations of the server's store, the newest first."""
-        from holdfast.strategies.evaluation.overview import EvaluationOverview
+    # --- files -------------------------------------------------------------------------------------
 
-        page = await self._client.get("/evaluations", {"limit": limit})
-        return msgspec.convert(page["data"], list[EvaluationOverview])
+    async def export_session(self, session_id: str, path: str | PathLike[str]) -> int:
+        """Write a session to a file, and give its size in bytes. A file of that name is replaced."""
+        content = await self._client.download(f"/sessions/{session_id}/export")
+        return await asyncio.to_thread(Path(path).write_bytes, content)
 
-    async def evaluation_figures(self, id: str) -> EvaluationFigures:
-        """The figures of an evaluation by now."""
-        from holdfast.strategies.evaluation.report.views import EvaluationFigures
+    async def import_session(self, path: str | PathLike[str], session_id: str | None = None) -> ImportReceipt:
+        """Add the session in a file to the server's store. Unless it has ended, it does nothing until it is adopted."""
+        content = await asyncio.to_thread(Path(path).read_bytes)
+        shown = await self._client.upload("/imports", content, "application/jsonl", {"id": session_id})
+        return msgspec.convert(shown, ImportReceipt)
 
-        return msgspec.convert(await self._client.get(f"/evaluations/{id}"), EvaluationFigures)
+    async def adoption(self, session_id: str) -> AdoptionReport:
+        """What an imported session would run if it were adopted, for whoever decides that."""
+        return msgspec.convert(await self._client.get(f"/sessions/{session_id}/adoption"), AdoptionReport)
 
-    async def evaluation_cases(self, id: str, after: int = 0, limit: int = 100) -> EvaluationCases:
-        """Cases of an evaluation, and what each arm made of them by now; `next` is where the next page begins."""
-        from holdfast.strategies.evaluation.report.views import EvaluationCases
+    async def adopt(self, session_id: str, *, wait: float | None = None) -> Event:
+        """Let a session run that was imported from a file. The token has to be an administrator's."""
+        path = f"/sessions/{session_id}/adopt"
+        event = event_of(await self._client.request("POST", path, params={"wait_s": _first_wait(wait)}))
+        return await self._until_needed(event, wait)
 
-        given = {"after": after, "limit": limit}
-        return msgspec.convert(await self._client.get(f"/evaluations/{id}/cases", given), EvaluationCases)
-
-    async def compare_arms(self, left: str, right: str) -> ComparedArms:
-        """Two arms, each `EVALUATION:ARM`, on the cases that both have."""
-        from holdfast.strategies.evaluation.report.views import ComparedArms
-
-        given = {"left": left, "right": right}
-        return msgspec.convert(await self._client.get("/evaluations/comparison", given), ComparedArms)
+    async def blob(self, session_id: str, blob_id: str, position: int | None = None) -> Json:
+        """A large value that the journal of a session refers to; quicker with the position of the entry."""
+        found: Json = await self._client.get(f"/sessions/{session_id}/blobs/{blob_id}", {"position": position})
+        return found
 
     # --- agents ------------------------------------------------------------------------------------
 
     def session(self, session_id: str) -> SessionClientBuilder:
         """A builder that opens a session of the server's agent: `await hf.session("chat-1").open()`."""
         return SessionClientBuilder(self._client, self._agent, session_id)
+
+    async def export_envelope(self, session_id: str) -> SessionEnvelope:
+        """The conversation of an agent's session as an envelope, the JSON that fluers reads and writes."""
+        return msgspec.convert(await self._client.get(f"/sessions/{session_id}/envelope"), SessionEnvelope)
+
+    async def import_envelope(
+        self, session_id: str, envelope: SessionEnvelope, content: Input, *, spec: Spec | None = None
+    ) -> BeginReceipt:
+        """Begin a turn that continues the conversation of an envelope, in place of the session's own if it has one."""
+        body = {"id": session_id, "envelope": envelope, "input": content_of(content), "spec": spec or Spec()}
+        report = await self._client.post("/envelopes", body)
+        replayed, is_over = bool(report.get("replayed")), report["status"] == "done"
+        return BeginReceipt(report["session_id"], report["turn"], replayed, is_over)
 
     def observe(self, session_id: str, *, entries: bool = False) -> ObserverClient:
         """An observer of any session of the server."""

@@ -36,7 +36,10 @@ from holdfast.core.events import (
 from holdfast.core.queries import KERNEL_QUERIES, Query
 from holdfast.core.records import Entry, any_query, decode_record
 
-_ERROR_MODULES = ("core.errors", "core.cursors", "store.errors", "programs.errors", "engine.errors", "agent.errors")
+_ERROR_MODULES = (
+    *("core.errors", "core.cursors", "store.errors", "programs.errors", "engine.errors", "agent.errors"),
+    "strategies.evaluation.errors",
+)
 """Where the errors are defined that a server may tell of."""
 
 MOST_DETAIL_CHARS = 2_000

@@ -192,9 +192,15 @@ async def import_session(store: Store, path: str | os.PathLike[str], session_id:
     with the same journal, or was imported before and has gone on, is left as it is; one with another journal raises
     `SessionExistsError`.
     """
-    own_id, entries, key = await asyncio.to_thread(read_export, path)
-    target = check_id(session_id, "session id") if session_id is not None else own_id
-    entries = _with_origin(entries, Imported(len(entries), SystemClock().now(), key))
+    exported = await asyncio.to_thread(read_export, path)
+    target = check_id(session_id, "session id") if session_id is not None else exported.session_id
+    return await add_exported(store, exported, target)
+
+
+async def add_exported(store: Store, exported: ExportedSession, target: str) -> ImportReceipt:
+    """As `import_session`, from a file that was read already, under the id `target`."""
+    key = exported.key
+    entries = _with_origin(exported.entries, Imported(len(exported.entries), SystemClock().now(), key))
     try:
         session = Session.fold(target, entries)
     except HoldfastError as error:

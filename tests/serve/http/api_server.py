@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -31,6 +31,8 @@ class ApiServer:
     url: str
     client: httpx2.AsyncClient
     errors: list[str] = field(default_factory=list)
+    fixture: Callable[[str], Any] | None = None
+    """Finds a fixture of the test that only some of its cases need."""
 
     async def get(self, path: str, **options: Any) -> httpx2.Response:
         return await self.client.get(path, **options)

@@ -23,3 +23,9 @@ async def is_a_child(ctx: Context) -> str:
 async def has_a_child(ctx: Context) -> str:
     """Leaves its question to a child."""
     return str(await ctx.child(is_a_child))
+
+
+@strategy(name="echo_task")
+async def echo(ctx: Context) -> str:
+    """Gives back its task."""
+    return ctx.task

@@ -12,6 +12,13 @@ from tests.serve.http.test_command import served
 
 schemathesis = pytest.importorskip("schemathesis", reason="schemathesis is a development tool")
 
+
+@schemathesis.serializer("application/jsonl")
+def _as_file(_: Any, value: Any) -> bytes:
+    """A made-up file."""
+    return str(value).encode("utf-8", "replace")
+
+
 EXAMPLES = 4
 """Requests to each operation: some four hundred in all."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -17,7 +17,8 @@ from holdfast.serve.webhooks import records
 from holdfast.testing.patience import soon, until
 from holdfast.testing.provider import ScriptedProvider
 from tests.serve.http.api_server import ApiServer, api_server
-from tests.serve.http.programs import two_questions
+from tests.serve.http.git_server import served_package
+from tests.serve.http.programs import echo, two_questions
 from tests.serve.http.receiver import Receiver
 
 KEY = {"idempotency-key": "sent-twice"}
@@ -32,6 +33,9 @@ class Post:
 
     path: str
     body: dict[str, Any] = field(default_factory=dict)
+    file: bytes | None = None
+    """What is sent in place of a JSON body."""
+    params: dict[str, str] = field(default_factory=dict)
     writes: bool = True
     """Whether it changes anything at all."""
     again: int | None = None
@@ -64,6 +68,13 @@ async def api(tmp_path: Path) -> AsyncIterator[ApiServer]:
         yield server
 
 
+@pytest.fixture
+def package_url(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    monkeypatch.setenv("HOLDFAST_HOME", str(tmp_path / "home"))
+    with served_package(tmp_path / "repositories") as url:
+        yield url
+
+
 async def _world(api: ApiServer, receiver: Receiver) -> dict[str, Any]:
     """All that a POST can have changed."""
     store = api.door.store
@@ -82,23 +93,31 @@ def test_every_post_has_a_case() -> None:
 
 @pytest.mark.parametrize("path", [each.path for each in ENDPOINTS if each.method == "POST"])
 async def test_a_post_that_is_sent_twice_with_one_key_has_one_effect(
-    api: ApiServer, receiver: Receiver, path: str
+    api: ApiServer, receiver: Receiver, path: str, request: pytest.FixtureRequest
 ) -> None:
+    api.fixture = request.getfixturevalue
     asked = await POSTS[path](api, receiver)
     before = await _world(api, receiver)
-    first = await soon(api.post(asked.path, asked.body, headers=KEY))
+    first = await soon(_sent(api, asked))
     assert first.status_code < 300, first.text
     if asked.over is not None:
         await soon(asked.over(first))
     after = await _world(api, receiver)
     assert (after != before) == asked.writes
-    second = await soon(api.post(asked.path, asked.body, headers=KEY))
+    second = await soon(_sent(api, asked))
     assert await _world(api, receiver) == after
     if asked.again is not None:
         assert second.status_code == asked.again
     else:
         assert second.status_code < 300, second.text
         assert _named(second) == _named(first)
+
+
+async def _sent(api: ApiServer, asked: Post) -> httpx2.Response:
+    if asked.file is None:
+        return await api.post(asked.path, asked.body, headers=KEY, params=asked.params)
+    headers = {**KEY, "content-type": "application/jsonl"}
+    return await api.client.post(asked.path, content=asked.file, headers=headers, params=asked.params)
 
 
 def _named(reply: httpx2.Response) -> dict[str, Any]:
@@ -212,6 +231,72 @@ async def _bulk(api: ApiServer, receiver: Receiver) -> Post:
     return Post("/bulk", {"action": "cancel", "where": {"state": ["paused"]}}, over=done)
 
 
+@post("/imports")
+async def _import(api: ApiServer, receiver: Receiver) -> Post:
+    await _session(api)
+    file = (await api.get("/sessions/s-1/export")).content
+    return Post("/imports", file=file, params={"id": "s-2"})
+
+
+@post("/sessions/{session_id}/adopt")
+async def _adopt(api: ApiServer, receiver: Receiver) -> Post:
+    imported = await _import(api, receiver)
+    await _sent(api, imported)
+    return Post("/sessions/s-2/adopt")
+
+
+# --- evaluations --------------------------------------------------------------------------------------
+
+CASES = {"strategies": [echo.name], "data": [{"input": "a", "expected": "a"}], "id": "e-1"}
+
+
+async def _evaluation_done(api: ApiServer) -> None:
+    async def is_done() -> bool:
+        overview = (await api.get("/evaluations/e-1")).json()["overview"]
+        return bool(overview["state"] == "done")
+
+    await until(is_done)
+
+
+async def _evaluated(api: ApiServer) -> Callable[[httpx2.Response], Awaitable[None]]:
+    await api.post("/evaluations", CASES)
+    await _evaluation_done(api)
+
+    async def done_again(_: httpx2.Response) -> None:
+        await _evaluation_done(api)
+
+    return done_again
+
+
+@post("/evaluations")
+async def _evaluate(api: ApiServer, receiver: Receiver) -> Post:
+    async def done(_: httpx2.Response) -> None:
+        await _evaluation_done(api)
+
+    return Post("/evaluations", CASES, over=done)
+
+
+@post("/evaluations/{session_id}/resume")
+async def _resume_evaluation(api: ApiServer, receiver: Receiver) -> Post:
+    return Post("/evaluations/e-1/resume", over=await _evaluated(api))
+
+
+@post("/evaluations/{session_id}/retry")
+async def _retry_evaluation(api: ApiServer, receiver: Receiver) -> Post:
+    return Post("/evaluations/e-1/retry", {"which": "failed"}, over=await _evaluated(api))
+
+
+@post("/evaluations/{session_id}/add")
+async def _add_to_evaluation(api: ApiServer, receiver: Receiver) -> Post:
+    return Post("/evaluations/e-1/add", {"repeat": 2}, over=await _evaluated(api))
+
+
+@post("/evaluations/{session_id}/cancel")
+async def _cancel_evaluation(api: ApiServer, receiver: Receiver) -> Post:
+    await _evaluated(api)
+    return Post("/evaluations/e-1/cancel", {"reason": "enough"})
+
+
 # --- agents -------------------------------------------------------------------------------------------
 
 
@@ -258,6 +343,24 @@ async def _drain(api: ApiServer, receiver: Receiver) -> Post:
 async def _refresh(api: ApiServer, receiver: Receiver) -> Post:
     await _chat(api)
     return Post("/sessions/chat/tools/refresh", writes=False)
+
+
+@post("/envelopes")
+async def _envelope(api: ApiServer, receiver: Receiver) -> Post:
+    await _chat(api)
+    await api.post("/sessions/chat/turns", {"input": "hi", "wait_s": 30})
+    envelope = (await api.get("/sessions/chat/envelope")).json()
+    return Post("/envelopes", {"envelope": envelope, "input": "and then?", "wait_s": 30})
+
+
+# --- what is beside the sessions ----------------------------------------------------------------------
+
+
+@post("/packages/install")
+async def _install(api: ApiServer, receiver: Receiver) -> Post:
+    api.door.features.add("packages")
+    assert api.fixture is not None
+    return Post("/packages/install", {"sources": [api.fixture("package_url")]}, writes=False)
 
 
 # --- what only looks ----------------------------------------------------------------------------------

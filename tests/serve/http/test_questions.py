@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
 from holdfast import Runtime
-from holdfast.testing.patience import soon
+from holdfast.testing.patience import HANG_S, soon
 from tests.serve.http.api_server import ApiServer, Frame, events_in
 from tests.serve.http.programs import two_questions
 
@@ -93,6 +94,22 @@ async def test_a_link_shows_one_question_and_takes_its_answer_without_a_token(ap
         assert (other.status_code, other.json()["type"]) == (409, "urn:holdfast:error:answer_conflict")
         for forged in (signed[:-1] + ("A" if signed[-1] != "A" else "B"), "x.y", "", "..", signed.partition(".")[0]):
             assert (await nobody.get(f"/links/{forged}")).status_code == 404
+
+
+async def test_a_link_is_followed_as_a_stream_until_somebody_has_answered(api: ApiServer) -> None:
+    await api.post("/sessions", {"program": two_questions.name, "llm": "host", "id": "s-1", "wait_s": 30})
+    signed = (await api.post("/sessions/s-1/queries/q-0/link")).json()["url"].rpartition("/")[2]
+    async with (
+        asyncio.timeout(HANG_S),
+        api.as_holder_of(None) as nobody,
+        nobody.stream("GET", f"/links/{signed}", headers={"accept": "text/event-stream"}) as stream,
+    ):
+        frames = events_in(stream)
+        first = await anext(frames)
+        assert (first.type, first.data["query"]["id"], first.data["answered"]) == ("question", "q-0", None)
+        await api.door.holdfast.feed("s-1", {"q-0": "bug"}, by="bob")
+        rest = [frame.data async for frame in frames]  # it ends by itself
+    assert [(each["query"], each["answered"]["by"]) for each in rest] == [(None, "bob")]
 
 
 async def test_a_link_ends_with_its_time_and_is_made_only_for_what_waits(api: ApiServer) -> None:

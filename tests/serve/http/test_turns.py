@@ -167,3 +167,20 @@ async def test_a_running_turn_is_stopped_by_whoever_may(tmp_path: Path) -> None:
         assert (receipt["state"], receipt["turn"]) == ("stopped", "t-1")
         again = (await api.post("/sessions/chat/turns/current/cancel")).json()
         assert again["state"] == "idle"
+
+
+async def test_items_that_left_the_inbox_are_listed_with_what_became_of_them(chat: ApiServer) -> None:
+    await chat.post("/sessions/chat/items", {"input": "one", "id": "i-1"})
+    await chat.post("/sessions/chat/items", {"input": "two", "id": "i-2"})
+    await chat.client.delete("/sessions/chat/items/i-2", params={"only_waiting": "true", "reason": "too late"})
+    assert (await chat.post("/sessions/chat/drain", {"wait_s": 30})).status_code == 200
+    await chat.post("/sessions/chat/items", {"input": "three", "id": "i-3"})
+    found = (await chat.get("/sessions/chat/past-items")).json()
+    assert [(each["id"], each["text"], each["status"]) for each in found["data"]] == [
+        ("i-2", "two", "cancelled"),
+        ("i-1", "one", "done"),
+    ]
+    assert found["data"][0]["cancelled"]["reason"] == "too late"
+    page = (await chat.get("/sessions/chat/past-items", params={"limit": 1})).json()
+    rest = (await chat.get("/sessions/chat/past-items", params={"limit": 1, "before": page["next"]})).json()
+    assert ([each["id"] for each in rest["data"]], rest["next"]) == (["i-1"], None)

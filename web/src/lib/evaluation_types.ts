@@ -104,3 +104,43 @@ export interface ComparedArms {
   neither: CaseGroup;
   left_out: number;
 }
+
+export interface StrategyScore {
+  strategy: string;
+  evaluation: string;
+  arm: string;
+  pass_rate: number;
+  low: number | null;
+  high: number | null;
+  n: number;
+  cost: number | null;
+  at: number;
+}
+
+export interface StrategyScores {
+  data: StrategyScore[];
+}
+
+/** A card in a list. */
+export interface CardRow {
+  card_id: string;
+  pkg: string;
+  created_at?: string;
+  model?: string | null;
+  scenario?: string | null;
+  pass_rate?: number | null;
+}
+
+export interface LineageNode {
+  card_id: string;
+  depth: number;
+  pkg?: string;
+  stats?: { pass_rate?: unknown };
+  prior_relation?: string;
+}
+
+export interface CardReport {
+  card: Record<string, unknown>;
+  aliases: { name: string; note?: string | null }[];
+  lineage: { root: string; nodes: LineageNode[]; edges: { from: string; to: string; relation?: string }[] };
+}

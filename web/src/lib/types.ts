@@ -267,6 +267,21 @@ export interface Item {
   available_at?: number;
 }
 
+/** What has left an inbox. */
+export interface PastItem {
+  id: string;
+  at: number;
+  text: string;
+  status: "waiting" | "running" | "done" | "cancelled";
+  turn: string | null;
+  cancelled: { at: number; reason: string | null; by: string | null } | null;
+}
+
+export interface PastItemsPage {
+  data: PastItem[];
+  next: number | null;
+}
+
 export interface Draft {
   turn: string;
   call: string;

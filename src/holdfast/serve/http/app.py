@@ -116,7 +116,7 @@ class ApiApp:
             case BytesReply():
                 await request.send_pieces(reply)
             case StreamReply():
-                await request.send_stream(reply, principal.token_id)
+                await request.send_stream(reply, reply.holder or principal.token_id)
 
     def _find(self, scope: Scope, route_path: str) -> tuple[Endpoint, dict[str, str]]:
         """The endpoint of a path, and what stands in the places of its names."""
@@ -188,8 +188,10 @@ class _Request:
             return None
         kind = self.headers.get("content-type", "").partition(";")[0].strip().lower()
         raw = await self._raw(endpoint.body_bytes)
-        if kind != "application/json" and (raw or kind):
-            raise ApiError(415, "unsupported_media_type", f"send `Content-Type: application/json`, not '{kind}'")
+        if kind != endpoint.body_type and (raw or kind):
+            raise ApiError(415, "unsupported_media_type", f"send `Content-Type: {endpoint.body_type}`, not '{kind}'")
+        if endpoint.body is bytes:
+            return raw
         await check_message_keys(raw, "body")
         try:
             return msgspec.json.decode(raw or b"{}", type=endpoint.body)
@@ -242,19 +244,24 @@ class _Request:
             await self._send({"type": "http.response.body", "body": piece, "more_body": True})
         await self._send({"type": "http.response.body", "body": b""})
 
-    async def send_stream(self, reply: StreamReply, token_id: str) -> None:
+    async def send_stream(self, reply: StreamReply, holder: str) -> None:
         door = self.door
-        door.rates.open_stream(token_id)
+        door.rates.open_stream(holder)
         self.is_stream = True
         door.metrics.streams += 1
         try:
             await self._start(200, STREAM_HEADERS)
             authorization = authorization_in(self.headers)
-            stream = EventStream(reply.events, self.id, door.closing, lambda: door.principal(authorization))
+
+            async def check_authority() -> None:
+                if reply.holder is None:
+                    await door.principal(authorization)
+
+            stream = EventStream(reply.events, self.id, door.closing, check_authority)
             await stream.run(self._receive, self._send)
         finally:
             door.metrics.streams -= 1
-            door.rates.close_stream(token_id)
+            door.rates.close_stream(holder)
 
     async def _start(self, status: int, headers: dict[str, str]) -> None:
         self.status = status

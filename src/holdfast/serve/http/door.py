@@ -17,6 +17,7 @@ from holdfast.serve.http.logins import Logins
 from holdfast.serve.http.metrics import ServerMetrics
 from holdfast.serve.http.rates import Rates
 from holdfast.serve.http.session_feed import SessionFeed
+from holdfast.serve.http.strategy_scores import StrategyScores
 from holdfast.serve.http.tokens import SCOPES, Principal, Tokens, unauthorized
 from holdfast.serve.webhooks.registry import Webhooks
 from holdfast.serve.webhooks.sender import WebhookSender
@@ -49,6 +50,7 @@ class Door:
         self.logins = Logins(loop_time)
         self.counts = Counts(self.store, loop_time)
         self.feed = SessionFeed(self.store, self.holdfast.now)
+        self.strategy_scores = StrategyScores(self.store)
         self.metrics = ServerMetrics()
         self.store.append_timer = self.metrics.commit_s.observe
         self.holdfast.on_commit(self.metrics.on_commit)
@@ -66,7 +68,7 @@ class Door:
             counted=lambda outcome: self.metrics.webhooks.update([outcome]),
         )
         self.features: set[str] = set()
-        """What this server has beside the API: `console`, `webhooks`, `work`, `demo`."""
+        """What this server has beside the API: `console`, `webhooks`, `work`, `demo`; `packages` if it changes them."""
 
     @property
     def holdfast(self) -> Holdfast:

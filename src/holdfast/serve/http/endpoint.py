@@ -98,6 +98,8 @@ class StreamReply:
     """An endpoint's answer as a stream of events."""
 
     events: AsyncIterator[StreamEvent]
+    holder: str | None = None
+    """Who may have only so many of them, if that is not whoever has the token of the request."""
 
 
 @dataclass
@@ -107,6 +109,11 @@ class BytesReply:
     pieces: AsyncIterator[bytes]
     media_type: str
     headers: dict[str, str] = field(default_factory=dict)
+
+
+async def in_one_piece(content: bytes) -> AsyncIterator[bytes]:
+    """The pieces of an answer that is here as a whole."""
+    yield content
 
 
 EndpointHandler: TypeAlias = Callable[[Any], Awaitable[JsonReply | StreamReply | BytesReply]]
@@ -124,7 +131,7 @@ class Endpoint:
     """The first line of the handler's docstring."""
     query: type[Parameters]
     body: Any
-    """The type of the body, or None if it takes none."""
+    """The type of the body, `bytes` for a file, or None if it takes none."""
     reply: Any
     """The type of what it answers with, or None if that is empty."""
     status: int
@@ -132,6 +139,8 @@ class Endpoint:
     streams: bool
     media_type: str
     """Of the reply, where that is not JSON (`bytes`)."""
+    body_type: str
+    """The media type of the body."""
 
 
 class NoParameters(Parameters, frozen=True, kw_only=True):
@@ -164,6 +173,7 @@ class Endpoints:
         body_bytes: int = BODY_BYTES,
         streams: bool = False,
         media_type: str = "application/json",
+        body_type: str = "application/json",
     ) -> Callable[[EndpointHandler], EndpointHandler]:
         """Let a function handle a method of a path."""
 
@@ -173,7 +183,19 @@ class Endpoints:
                 raise ValueError(f"{method} {path} has no docstring, and so no line in the API's document")
             self.all.append(
                 Endpoint(
-                    method, path, scope, handler, summary, query, body, reply, status, body_bytes, streams, media_type
+                    method=method,
+                    path=path,
+                    scope=scope,
+                    handler=handler,
+                    summary=summary,
+                    query=query,
+                    body=body,
+                    reply=reply,
+                    status=status,
+                    body_bytes=body_bytes,
+                    streams=streams,
+                    media_type=media_type,
+                    body_type=body_type,
                 )
             )
             return handler

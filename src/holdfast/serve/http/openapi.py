@@ -80,7 +80,8 @@ def _operation(endpoint: Endpoint, schemas: _Schemas) -> dict[str, Any]:
         },
     }
     if endpoint.body is not None:
-        content = {"application/json": {"schema": schemas[endpoint.body]}}
+        schema = {"type": "string"} if endpoint.body is bytes else schemas[endpoint.body]
+        content = {endpoint.body_type: {"schema": schema}}
         operation["requestBody"] = {"required": True, "content": content}
     if endpoint.scope != "none":
         operation["security"] = [{"token": [endpoint.scope]}]

@@ -18,6 +18,9 @@ from holdfast.serve.http.limits import VALUE_BODY_BYTES
 from holdfast.serve.http.problems import MEDIA_TYPE, TYPE_BASE
 from holdfast.serve.http.web_app import WebApp
 from holdfast.serve.listener import HttpSettings, serve
+from holdfast.strategies.evaluation.begin import has_served_work
+from holdfast.strategies.evaluation.dispatcher import Jobs
+from holdfast.strategies.evaluation.evaluation import install_dispatcher
 
 
 def web_app(runtime: Runtime, *, name: str = "agent", local_token: str | None = None) -> WebApp:
@@ -46,6 +49,8 @@ async def serve_site(
     door = Door(runtime, local_token=http.token, allows_private_webhooks=options.allows_private_webhooks)
     door.is_metrics_open = options.has_open_metrics
     door.features |= {"webhooks", *options.features}
+    if await has_served_work(door.store):
+        install_dispatcher(runtime, Jobs())
     app = WebApp(ApiApp(door, ENDPOINTS))
     rules = GateRules(
         http, VALUE_BODY_BYTES, _refuse, needs_token=False, checks_keys=False, same_port=True, ends_streams=False

@@ -172,26 +172,17 @@ class _Wish(msgspec.Struct, frozen=True):
 async def _evaluate(
     on: Holdfast | Runtime, id: str, frozen: tuple[FrozenPlan, list[Case]] | None, jobs: Jobs, wish: _Wish
 ) -> None:
-    runtime = on if isinstance(on, Runtime) else None
     hf = on.mount.holdfast if isinstance(on, Runtime) else on
-    if runtime is not None and jobs.trials > DEFAULT_CONCURRENCY:
-        hf.drive("llm", ModelDriver(runtime, runtime.mount), concurrency=2 * jobs.trials)
-    if runtime is None and frozen is not None and any(arm.model is not None for arm in frozen[0].arms):
+    if isinstance(on, Holdfast) and frozen is not None and any(arm.model is not None for arm in frozen[0].arms):
         raise PlanError("models", "an engine answers by its own driver: leave out models, or evaluate on a Runtime")
-    Dispatcher(hf, runtime, jobs, wish.listener).install()
+    install_dispatcher(on, jobs, wish.listener)
     order = wish.order
     try:
         terms, cases, last = await stored_terms(hf.store, id)
     except SessionNotFoundError:
         if frozen is None:
             raise EvaluationNotFoundError(id, "there is no such session") from None
-        if id in frozen[0].reuse:
-            raise PlanError("reuse", f"'{id}' is the evaluation itself") from None
-        _check_prices(frozen[0])
-        for other in frozen[0].reuse:
-            await read_terms(hf.store, other)
-        ctx: Json = {"plan": msgspec.to_builtins(frozen[0]), "cases": msgspec.to_builtins(frozen[1])}
-        await hf.start(evaluation, ctx=ctx, id=id)
+        await start_frozen(hf, id, frozen)
         await _insist(hf, id)
         return
     now = frozen if frozen is not None else refrozen(terms.plan, cases)
@@ -215,6 +206,36 @@ async def _evaluate(
         raise PlanError(order.do, f"evaluation '{id}' has ended ({event.status}): it takes no orders any more")
 
 
+def install_dispatcher(on: Holdfast | Runtime, jobs: Jobs, listener: Listener | None = None) -> None:
+    """Let a process carry out the orders of evaluations, so much at once."""
+    if isinstance(on, Holdfast):
+        Dispatcher(on, None, jobs, listener).install()
+        return
+    hf = on.mount.holdfast
+    if jobs.trials > DEFAULT_CONCURRENCY:
+        hf.drive("llm", ModelDriver(on, on.mount), concurrency=2 * jobs.trials)
+    Dispatcher(hf, on, jobs, listener).install()
+
+
+async def start_frozen(
+    hf: Holdfast,
+    id: str,
+    frozen: tuple[FrozenPlan, list[Case]],
+    *,
+    labels: Sequence[str] = (),
+    wait: float | None = None,
+) -> Event:
+    """Start an evaluation with its first order, and wait until that is carried out, or so many seconds."""
+    plan, cases = frozen
+    if id in plan.reuse:
+        raise PlanError("reuse", f"'{id}' is the evaluation itself")
+    check_prices(plan)
+    for other in plan.reuse:
+        await read_terms(hf.store, other)
+    ctx: Json = {"plan": msgspec.to_builtins(plan), "cases": msgspec.to_builtins(cases)}
+    return await hf.start(evaluation, ctx=ctx, id=id, labels=labels, wait=wait)
+
+
 async def _insist(hf: Holdfast, id: str) -> None:
     """Order the work again if it was given up because its processes died: whoever waits here is alive.
 
@@ -234,7 +255,7 @@ async def _insist(hf: Holdfast, id: str) -> None:
         await hf.feed(id, {query.id: orders[-1]})
 
 
-def _check_prices(plan: FrozenPlan) -> None:
+def check_prices(plan: FrozenPlan) -> None:
     """Raise `PlanError` if money is limited, and nobody knows what a model costs."""
     table = ModelTable(plan.prices, 1, {})
     judges = [judge for spec in plan.graders for judge in spec.judges]

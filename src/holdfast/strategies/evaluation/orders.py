@@ -30,6 +30,8 @@ class WorkOrder(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     graders: list[GraderSpec] = []
     accepted_drift: list[str] = []
     """Differences from the frozen plan that whoever ordered this knows of."""
+    key: str = ""
+    """The request that it came with, if that may be sent again: it is carried out once."""
 
 
 class Terms(msgspec.Struct, frozen=True):
@@ -42,6 +44,8 @@ class Terms(msgspec.Struct, frozen=True):
     number: int
     """How many orders there were."""
     accepted_drift: list[str]
+    keys: set[str]
+    """Of the requests that orders came with."""
 
     @property
     def all_graders(self) -> list[GraderSpec]:
@@ -63,7 +67,8 @@ def terms_of(plan: FrozenPlan, orders: Sequence[Json]) -> Terms:
         if order.graders:
             gradings.append(order.graders)
     now = msgspec.structs.replace(plan, arms=arms, repeat=repeat, budget=budget)
-    return Terms(now, gradings, read[-1], len(read), drift)
+    keys = {order.key for order in read if order.key}
+    return Terms(now, gradings, read[-1], len(read), drift, keys)
 
 
 def next_attempt(order: WorkOrder, number: int, row: TrialRow | None, *, passed: bool) -> int | None:

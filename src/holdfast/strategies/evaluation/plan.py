@@ -93,7 +93,7 @@ class Plan:
         """The plan with everything found, checked and fingerprinted, and its cases. Raises what is wrong with it."""
         if not 1 <= self.repeat <= MAX_REPEAT:
             raise PlanError("repeat", f"from 1 to {MAX_REPEAT}, got {self.repeat}")
-        dataset = self._dataset()
+        dataset = self.dataset()
         arms = make_arms(self.strategies, self.models, self.project)
         by_default = ["choice" if all(case.choices for case in dataset) else "exact_match"]
         graders = [make_grader(each) for each in self.graders or dataset.graders or by_default]
@@ -120,7 +120,8 @@ class Plan:
         )
         return frozen, dataset.cases
 
-    def _dataset(self) -> Dataset:
+    def dataset(self) -> Dataset:
+        """The cases: read from their file if they are in one, and only so many as are wanted."""
         if isinstance(self.data, Dataset):
             data = self.data
         elif isinstance(self.data, (str, Path)):

@@ -5,8 +5,10 @@ from __future__ import annotations
 from holdfast.serve.http.endpoint import Endpoint
 from holdfast.serve.http.endpoints import (
     agents,
+    attachments,
     bulk,
     cards,
+    evaluation_orders,
     evaluations,
     events,
     inbox,
@@ -14,12 +16,14 @@ from holdfast.serve.http.endpoints import (
     links,
     login,
     overview,
+    packages,
     queries,
     server,
     sessions,
     state,
     strategies,
     tokens,
+    transfers,
     trees,
     turns,
     webhooks,
@@ -28,8 +32,9 @@ from holdfast.serve.http.endpoints import (
 ENDPOINTS: list[Endpoint] = [
     endpoint
     for module in (
-        *(server, login, overview, sessions, trees, queries, links, journals, events, bulk),
-        *(agents, turns, inbox, strategies, cards, evaluations, state, tokens, webhooks),
+        *(server, login, overview, sessions, transfers, trees, queries, links, journals, events, bulk),
+        *(agents, turns, inbox, attachments, strategies, packages, cards, evaluations, evaluation_orders),
+        *(state, tokens, webhooks),
     )
     for endpoint in module.endpoints.all
 ]

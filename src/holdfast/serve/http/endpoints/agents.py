@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 
 from holdfast.agent.machine.approval import Approval
-from holdfast.agent.machine.messages import AgentMessage
 from holdfast.agent.machine.policy import Policy, Spec
 from holdfast.agent.results import UsageReport, ViewMessage
 from holdfast.agent.session import AgentSession
-from holdfast.agent.session_builder import AgentState
 from holdfast.core.errors import InvalidValueError, SessionNotFoundError
 from holdfast.core.ids import new_session_id
 from holdfast.serve.http.door import derived_id
@@ -32,10 +30,6 @@ class AgentSessionBody(RequestBody, frozen=True, kw_only=True):
     parent: str | None = None
     title: str | None = None
     labels: list[str] | None = None
-    begin: Literal["go_on", "fresh"] = "go_on"
-    """`fresh`: the conversation starts over at the next turn."""
-    messages: list[AgentMessage] | None = None
-    """A conversation to continue from; it replaces the stored one at the next turn."""
 
 
 class AgentReport(msgspec.Struct, frozen=True):
@@ -113,12 +107,7 @@ async def open_agent_session(call: ApiCall[NoParameters, AgentSessionBody]) -> J
     if body.parent is not None:
         call.principal.check_session(body.parent)
         builder = builder.parent(body.parent)
-    if body.messages is not None:
-        session = await builder.open_with_state(AgentState(session_id=session_id, messages=body.messages))
-    elif body.begin == "fresh":
-        session = await builder.open_fresh()
-    else:
-        session = await builder.open()
+    session = await builder.open()
     if body.title is not None or body.labels is not None:
         by = call.principal.name
         await call.door.holdfast.label(session_id, title=body.title, labels=body.labels, by=by)

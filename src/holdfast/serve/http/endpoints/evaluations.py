@@ -1,4 +1,4 @@
-"""Endpoints about evaluations: which there are, their figures, their cases by arm, and two arms compared."""
+"""Endpoints that show evaluations: which there are, their figures, their cases by arm, and two arms compared."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from holdfast.core.errors import InvalidValueError
 from holdfast.core.state import State
 from holdfast.serve.http.endpoint import ApiCall, Endpoints, JsonReply, NoParameters, Parameters
 from holdfast.serve.http.filters import checked_limit
+from holdfast.serve.http.strategy_scores import StrategyScore
 from holdfast.store.session_rows import SessionFilter
 from holdfast.strategies.evaluation.errors import EvaluationNotFoundError
 from holdfast.strategies.evaluation.evaluation import Evaluation
@@ -45,6 +46,12 @@ class EvaluationsPage(msgspec.Struct, frozen=True):
     """Evaluations, the newest first."""
 
     data: list[EvaluationOverview]
+
+
+class StrategyScoresReport(msgspec.Struct, frozen=True):
+    """Scores of strategies, by name."""
+
+    data: list[StrategyScore]
 
 
 class CasesParameters(Parameters, frozen=True, kw_only=True):
@@ -83,6 +90,12 @@ async def compare_two_arms(call: ApiCall[ComparedArmsParameters, None]) -> JsonR
         sides.append((report, report.arm(arm or None).arm))
     (left, left_arm), (right, right_arm) = sides
     return JsonReply(await in_thread(compared_arms, left, left_arm, right, right_arm))
+
+
+@endpoints.add("GET", "/evaluations/strategies", "sessions:read", reply=StrategyScoresReport)
+async def list_strategy_scores(call: ApiCall[NoParameters, None]) -> JsonReply:
+    """List how strategies did, each in the latest of the last evaluations that has a figure of it."""
+    return JsonReply(StrategyScoresReport(await call.door.strategy_scores.latest(call.principal.id_prefix)))
 
 
 @endpoints.add("GET", "/evaluations/{session_id}", "sessions:read", reply=EvaluationFigures)

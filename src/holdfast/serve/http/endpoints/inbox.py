@@ -6,11 +6,15 @@ import contextlib
 
 import msgspec
 
-from holdfast.agent.machine.inbox import Delivery, Item, Slot
-from holdfast.agent.machine.messages import ContentBlock
-from holdfast.agent.queue import ItemOutcome
+from holdfast.agent.machine.fold import agent_fold
+from holdfast.agent.machine.inbox import Delivery, Item, ItemCancellation, Slot
+from holdfast.agent.machine.messages import ContentBlock, plain_text
+from holdfast.agent.machine.records import EnqueuedRecord
+from holdfast.agent.queue import ItemOutcome, ItemStatus, outcome_of
 from holdfast.agent.results import TurnResult
 from holdfast.core.errors import InvalidValueError
+from holdfast.core.limits import PROMPT_PREVIEW_CHARS
+from holdfast.core.state import Session
 from holdfast.core.values import Json
 from holdfast.serve.http.door import derived_id
 from holdfast.serve.http.endpoint import (
@@ -24,8 +28,10 @@ from holdfast.serve.http.endpoint import (
     checked_wait,
 )
 from holdfast.serve.http.endpoints.agents import opened
-from holdfast.serve.http.limits import MAX_WAIT_S, VALUE_BODY_BYTES
+from holdfast.serve.http.filters import checked_limit
+from holdfast.serve.http.limits import MAX_WAIT_S, PAGE_ROWS, VALUE_BODY_BYTES
 from holdfast.serve.http.paths import session_path
+from holdfast.store.contract import Store
 
 endpoints = Endpoints()
 
@@ -62,6 +68,37 @@ class ItemReport(msgspec.Struct, frozen=True):
     """From before the item: whoever follows the session from here misses nothing of it."""
     events_url: str
     replayed: bool = False
+
+
+class PastItemsParameters(Parameters, frozen=True, kw_only=True):
+    """Which items to list: those that were sent last, or before another one."""
+
+    before: int | None = None
+    """The position of an item; those before it are listed."""
+    limit: int = PAGE_ROWS
+
+
+class PastItem(msgspec.Struct, frozen=True, kw_only=True):
+    """An item that has left the inbox."""
+
+    id: str
+    position: int
+    """Where it was accepted."""
+    at: int
+    text: str
+    """The beginning of its input, or its command."""
+    status: ItemStatus
+    turn: str | None
+    """The turn that took it."""
+    cancelled: ItemCancellation | None
+    """Who removed it, when and why."""
+
+
+class PastItemsPage(msgspec.Struct, frozen=True):
+    """Items that have left the inbox, and before which position the next page ends."""
+
+    data: list[PastItem]
+    next: int | None
 
 
 class WithdrawParameters(Parameters, frozen=True, kw_only=True):
@@ -125,6 +162,37 @@ async def send_item(call: ApiCall[NoParameters, ItemBody]) -> JsonReply:
 async def list_items(call: ApiCall[NoParameters, None]) -> JsonReply:
     """List what waits in the inbox of a session, in order."""
     return JsonReply(await (await opened(call)).queued_work())
+
+
+@endpoints.add(
+    "GET", "/sessions/{session_id}/past-items", "sessions:read", query=PastItemsParameters, reply=PastItemsPage
+)
+async def list_past_items(call: ApiCall[PastItemsParameters, None]) -> JsonReply:
+    """List what has left the inbox of a session: taken by turns, or withdrawn. The latest that was sent comes first."""
+    limit, before = checked_limit(call.query.limit), call.query.before
+    session = await call.door.holdfast.session(call.session_id)
+    accepted = agent_fold(session).inbox.accepted
+    left = [(id, known) for id, known in reversed(accepted.items()) if known.state != "waiting"]
+    wanted = [each for each in left if before is None or each[1].position < before][: limit + 1]
+    rows = [await _past_item(call.door.store, session, id, known.position) for id, known in wanted[:limit]]
+    return JsonReply(PastItemsPage(rows, rows[-1].position if len(wanted) > limit else None))
+
+
+async def _past_item(store: Store, session: Session, item_id: str, position: int) -> PastItem:
+    outcome = outcome_of(session, item_id)
+    (entry,) = await store.read(session.id, position - 1, 1)
+    assert isinstance(entry.record, EnqueuedRecord)
+    item = entry.record.item
+    text = f"/{item.command.name}" if item.command is not None else plain_text(item.content) or ""
+    return PastItem(
+        id=item_id,
+        position=position,
+        at=entry.at,
+        text=text[:PROMPT_PREVIEW_CHARS],
+        status=outcome.status,
+        turn=outcome.turn,
+        cancelled=outcome.cancelled,
+    )
 
 
 @endpoints.add(

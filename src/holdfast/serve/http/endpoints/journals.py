@@ -1,8 +1,9 @@
-"""Endpoints about journals: their entries, and sessions as files."""
+"""Endpoints about journals: their entries, the large values in them, and whether a program still does what they say."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import asyncio
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import msgspec
@@ -18,10 +19,13 @@ from holdfast.serve.http.endpoint import (
     Parameters,
     as_json,
     checked_wait,
+    in_one_piece,
 )
 from holdfast.serve.http.filters import checked_limit
 from holdfast.serve.http.limits import MAX_PAGE_ROWS
-from holdfast.store.export import export_lines
+from holdfast.serve.http.problems import ApiError
+from holdfast.store.contract import Store
+from holdfast.store.journal_rows import encode_entry, without_large
 
 endpoints = Endpoints()
 
@@ -38,12 +42,29 @@ class JournalParameters(Parameters, frozen=True, kw_only=True):
     """Only records of these types; a page then holds those among its entries."""
     wait_s: float = 0.0
     """Seconds to wait for an entry if there is none after the position yet."""
+    values: Literal["whole", "blobs"] = "whole"
+    """`blobs`: a large value is shown as `{"$blob": ID, "bytes": N}`, and fetched by itself."""
+
+
+class BlobParameters(Parameters, frozen=True, kw_only=True):
+    """Where to look for a large value."""
+
+    position: int | None = None
+    """The entry that refers to it; the whole journal is looked through without it."""
+
+
+class StoredEntry(msgspec.Struct, frozen=True):
+    """An entry whose large values are references."""
+
+    position: int
+    at: int
+    record: msgspec.Raw
 
 
 class JournalPage(msgspec.Struct, frozen=True):
     """Entries of a journal, and after which position the next page begins."""
 
-    data: list[Entry]
+    data: Sequence[Entry | StoredEntry]
     next: int | None
     position: int
     """Of the last entry that there is."""
@@ -100,7 +121,25 @@ async def list_entries(call: ApiCall[JournalParameters, None]) -> JsonReply:
     last = entries[-1].position if entries else position
     wanted = [each for each in entries if not query.type or type_of(each.record) in query.type]
     ended = row.summary.state.is_terminal and last >= position
-    return JsonReply(JournalPage(wanted, last if last < position else None, position, ended))
+    shown: Sequence[Entry | StoredEntry] = wanted
+    if query.values == "blobs":
+        shown = await asyncio.to_thread(lambda: [_stored(each, {}) for each in wanted])
+    return JsonReply(JournalPage(shown, last if last < position else None, position, ended))
+
+
+@endpoints.add(
+    "GET", "/sessions/{session_id}/blobs/{blob_id}", "sessions:read", query=BlobParameters, reply=dict[str, Any]
+)
+async def show_blob(call: ApiCall[BlobParameters, None]) -> BytesReply:
+    """Give a large value that the journal of a session refers to, as JSON."""
+    session_id, blob_id = call.session_id, call.path["blob_id"]
+    found = await _find_blob(call.door.store, session_id, blob_id, call.query.position)
+    if found is None:
+        why = f"the journal of session '{session_id}' has no value '{blob_id[:64]}'"
+        raise ApiError(404, "blob_not_found", why)
+    named = f'attachment; filename="{blob_id}.json"'
+    headers = {"content-disposition": named, "content-security-policy": "sandbox"}
+    return BytesReply(in_one_piece(found), "application/json", headers)
 
 
 @endpoints.add("GET", "/sessions/{session_id}/mailbox", "admin", reply=MailboxReport)
@@ -133,15 +172,30 @@ async def check_replay(call: ApiCall[NoParameters, None]) -> JsonReply:
     return JsonReply(ReplayReport(outcome.state, outcome.records, outcome.why, divergence))
 
 
-@endpoints.add("GET", "/sessions/{session_id}/export", "sessions:read", reply=bytes, media_type="application/jsonl")
-async def export_session(call: ApiCall[NoParameters, None]) -> BytesReply:
-    """Write a session as a file, which `holdfast import` reads."""
-    session_id = call.session_id
-    await call.door.store.session(session_id)
+# --- large values ------------------------------------------------------------------------------------
 
-    async def lines() -> AsyncIterator[bytes]:
-        async for line in export_lines(call.door.store, session_id):
-            yield line
 
-    named = f'attachment; filename="{session_id}.jsonl"'
-    return BytesReply(lines(), "application/jsonl", {"content-disposition": named})
+def _stored(entry: Entry, blobs: dict[str, bytes]) -> StoredEntry:
+    """An entry with its large values moved to the blobs."""
+    return StoredEntry(entry.position, entry.at, msgspec.Raw(without_large(encode_entry(entry), blobs)))
+
+
+async def _find_blob(store: Store, session_id: str, blob_id: str, position: int | None) -> bytes | None:
+    """The value that this session refers to by an id. What only others refer to does not exist for it."""
+    await store.session(session_id)
+    after, limit = (0, MAX_PAGE_ROWS) if position is None else (max(0, position - 1), 1)
+    while entries := await store.read(session_id, after, limit):
+        found = await asyncio.to_thread(_blob_in, entries, blob_id)
+        if found is not None or position is not None:
+            return found
+        after = entries[-1].position
+    return None
+
+
+def _blob_in(entries: Sequence[Entry], blob_id: str) -> bytes | None:
+    for entry in entries:
+        blobs: dict[str, bytes] = {}
+        _stored(entry, blobs)
+        if blob_id in blobs:
+            return blobs[blob_id]
+    return None

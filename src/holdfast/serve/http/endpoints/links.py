@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from typing import Any
 
 import msgspec
@@ -10,7 +11,15 @@ from holdfast.core.errors import InvalidValueError, UnknownQueryError
 from holdfast.core.needs import host_queries
 from holdfast.core.records import AnsweredRecord
 from holdfast.core.values import Json
-from holdfast.serve.http.endpoint import ApiCall, Endpoints, JsonReply, NoParameters, RequestBody
+from holdfast.serve.http.endpoint import (
+    ApiCall,
+    Endpoints,
+    JsonReply,
+    NoParameters,
+    RequestBody,
+    StreamEvent,
+    StreamReply,
+)
 from holdfast.serve.http.endpoints.queries import QueryAnswer, answer_shown, query_json
 from holdfast.serve.http.limits import LINK_DAYS, VALUE_BODY_BYTES
 from holdfast.serve.http.links import QuestionLink
@@ -78,10 +87,12 @@ async def make_link(call: ApiCall[NoParameters, LinkBody]) -> JsonReply:
     return JsonReply(SignedLink(f"{call.base_url}/a/{signed}", expires_at))
 
 
-@endpoints.add("GET", "/links/{signed}", "none", reply=LinkedQuestion)
-async def show_link(call: ApiCall[NoParameters, None]) -> JsonReply:
-    """Show the question of a link, or who has answered it. Looking changes nothing."""
+@endpoints.add("GET", "/links/{signed}", "none", reply=LinkedQuestion, streams=True)
+async def show_link(call: ApiCall[NoParameters, None]) -> JsonReply | StreamReply:
+    """Show the question of a link, or who has answered it. Looking changes nothing; as a stream, until it is over."""
     link = await call.door.links.read(call.path["signed"])
+    if call.wants_stream:
+        return StreamReply(_followed(call, link), holder=f"link {link.session_id} {link.query_id}")
     return JsonReply(await _linked(call, link))
 
 
@@ -101,6 +112,22 @@ async def answer_link(call: ApiCall[NoParameters, LinkAnswerBody]) -> JsonReply:
     answers = {link.query_id: call.body.given(link.query_id)}
     await call.door.holdfast.feed(link.session_id, answers, by=by, wait=0.0)
     return JsonReply(await _linked(call, link))
+
+
+async def _followed(call: ApiCall[Any, Any], link: QuestionLink) -> AsyncIterator[StreamEvent]:
+    """The question as it is, and again whenever that has changed, until nobody can answer it any more."""
+    shown: LinkedQuestion | None = None
+    with call.door.store.watch(link.session_id) as changes:
+        while shown is None or shown.query is not None:
+            now = await _linked(call, link)
+            if now != shown:
+                shown = now
+                yield StreamEvent("question", {"type": "question", **msgspec.structs.asdict(now)})
+            else:
+                left_s = (link.expires_at - call.door.holdfast.now()) / 1000
+                if left_s <= 0:
+                    return
+                await changes.changed(timeout=left_s)
 
 
 async def _linked(call: ApiCall[Any, Any], link: QuestionLink) -> LinkedQuestion:

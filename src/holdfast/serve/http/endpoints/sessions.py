@@ -31,6 +31,7 @@ from holdfast.serve.http.filters import FilterParameters, checked_limit
 from holdfast.serve.http.limits import PAGE_ROWS, VALUE_BODY_BYTES
 from holdfast.serve.http.paths import session_path
 from holdfast.serve.http.problems import ApiError
+from holdfast.serve.http.program_names import checked_name
 from holdfast.store.errors import CorruptSessionError
 from holdfast.store.session_rows import SessionRow
 
@@ -124,11 +125,7 @@ async def start_session(call: ApiCall[NoParameters, StartBody]) -> JsonReply:
         program = get_language(body.language).program(body.code, name="code", file="<request>")
     else:
         assert body.program is not None
-        if "/" in body.program or "\\" in body.program or body.program.endswith((".py", ".lua")) or ":" in body.program:
-            raise ApiError(
-                403, "forbidden", "a file is code, and is not run for a request; name a strategy by its name"
-            )
-        program = find_program(body.program)
+        program = find_program(checked_name(body.program))
     session_id = body.id or derived_id("s-", call.principal, "start", call.headers.get("idempotency-key"))
     if session_id is not None:
         call.principal.check_session(session_id)

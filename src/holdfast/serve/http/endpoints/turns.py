@@ -11,12 +11,14 @@ from typing import Any
 import msgspec
 
 from holdfast.agent.cancellation import CancelReceipt
-from holdfast.agent.machine.messages import ContentBlock, plain_text
+from holdfast.agent.machine.messages import AgentMessage, ContentBlock, plain_text
+from holdfast.agent.machine.policy import Spec
 from holdfast.agent.machine.turn import outcome_word
 from holdfast.agent.machine.turn_state import TurnState
 from holdfast.agent.observed_events import AskedEvent, CallAskedEvent, TurnEndedEvent
 from holdfast.agent.results import TokenUsage, TurnResult, report_of
 from holdfast.agent.session import AgentSession
+from holdfast.agent.session_builder import AgentState
 from holdfast.agent.turn_builder import TurnBuilder
 from holdfast.core.limits import PROMPT_PREVIEW_CHARS
 from holdfast.core.values import Json
@@ -42,10 +44,21 @@ from holdfast.serve.http.paths import session_path
 endpoints = Endpoints()
 
 
+class NewConversationBody(RequestBody, frozen=True, kw_only=True):
+    """A conversation that begins anew: from nothing, or from these messages."""
+
+    messages: list[AgentMessage] = msgspec.field(default_factory=list)
+    spec: Spec = Spec()
+    """How its turns are run; what it leaves out is as this server has it."""
+
+
 class TurnBody(RequestBody, frozen=True, kw_only=True):
     """The input of a turn, and what the turn is to give back."""
 
     input: str | list[ContentBlock]
+    """A text, or texts and pictures: `{"type": "image", "image": {"media_type", "data": BASE64}}`."""
+    begin: NewConversationBody | None = None
+    """The conversation starts over with this turn."""
     id: str | None = None
     """The id of the turn. The same id with the same input joins it, or gets its result."""
     output: dict[str, Json] | None = None
@@ -129,7 +142,7 @@ class StopBody(RequestBody, frozen=True, kw_only=True):
 async def begin_turn(call: ApiCall[NoParameters, TurnBody]) -> JsonReply | StreamReply:
     """Begin a turn, or join it. It goes on when the client leaves; as a stream, its events follow."""
     body = call.body
-    session = await opened(call)
+    session = await opened(call) if body.begin is None else await _starting_over(call, body.begin)
     builder = session.turn(body.input)
     if body.output is not None:
         builder = builder.output(body.output)
@@ -137,7 +150,7 @@ async def begin_turn(call: ApiCall[NoParameters, TurnBody]) -> JsonReply | Strea
         builder = builder.prompt(body.prompt)
     for plugin, value in body.plugin_inputs.items():
         builder = builder.plugin_input(plugin, value)
-    return await _begun(call, session, builder, body.id, body.wait_s)
+    return await begun(call, session, builder, body.id, body.wait_s)
 
 
 @endpoints.add(
@@ -147,7 +160,7 @@ async def run_command(call: ApiCall[NoParameters, CommandBody]) -> JsonReply | S
     """Run a command of an agent's session, between its turns."""
     session = await opened(call)
     builder = session.command(call.path["command"], **call.body.arguments)
-    return await _begun(call, session, builder, call.body.id, call.body.wait_s)
+    return await begun(call, session, builder, call.body.id, call.body.wait_s)
 
 
 @endpoints.add("GET", "/sessions/{session_id}/turns", "sessions:read", query=TurnsParameters, reply=TurnsPage)
@@ -177,9 +190,10 @@ async def stop_turn(call: ApiCall[NoParameters, StopBody]) -> JsonReply:
     return JsonReply(await session.cancel(turn, reason=call.body.reason, by=call.principal.name))
 
 
-async def _begun(
+async def begun(
     call: ApiCall[Any, Any], session: AgentSession, builder: TurnBuilder, turn_id: str | None, wait_s: float
 ) -> JsonReply | StreamReply:
+    """Begin a turn, and reply with its report or its events."""
     wait = checked_wait(wait_s)
     key = call.headers.get("idempotency-key")
     if (named := turn_id or derived_id("t-", call.principal, f"turn {session.session_id}", key)) is not None:
@@ -194,6 +208,14 @@ async def _begun(
         report = msgspec.structs.replace(report, replayed=True)
         headers["idempotency-replayed"] = "true"
     return JsonReply(report, 200 if report.status == "done" else None, headers)
+
+
+async def _starting_over(call: ApiCall[Any, Any], begin: NewConversationBody) -> AgentSession:
+    """The session that the path names, so that its next turn begins a new conversation."""
+    session_id = call.session_id
+    await call.door.store.session(session_id)
+    builder = call.door.runtime.session(session_id).spec(begin.spec)
+    return await builder.open_with_state(AgentState(session_id=session_id, messages=begin.messages))
 
 
 async def _report(session: AgentSession, turn_id: str, cursor: str, wait_s: float) -> TurnReport:

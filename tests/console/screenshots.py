@@ -27,6 +27,10 @@ PAGES = {
     "decided": "/inbox?tab=decided",
     "sessions": "/sessions",
     "chat": "/chat",
+    "evaluations": "/evals",
+    "evaluation": "/evals/e-sorting",
+    "compared": "/evals/compare?l=e-sorting:model&r=e-sorting:sort_twice",
+    "cards": "/evals/cards",
     "strategies": "/strategies",
     "strategy": "/strategies/panel",
     "workers": "/workers",
@@ -98,8 +102,10 @@ async def main(folder: Path, everything: bool) -> None:
         browser = await playwright.chromium.launch(executable_path=CHROMIUM, args=flags)
         page = await signed_in(browser, address, "light", None)
         origin = address.partition("#")[0].rstrip("/")
+        await page.get_by_role("heading", name="Inbox").wait_for(timeout=60_000)
+        await filled(page)
+        await page.get_by_role("button", name=re.compile("Refund|refund")).first.click()
         await page.get_by_role("button", name=re.compile("Approve")).first.wait_for(timeout=60_000)
-        await page.wait_for_timeout(1_500)
         await page.locator(".gone").first.wait_for(state="detached")
         await page.screenshot(path=folder / "console-inbox.png")
         waiting = await page.evaluate("document.querySelector('.detail .session')?.pathname ?? ''")
@@ -112,6 +118,25 @@ async def main(folder: Path, everything: bool) -> None:
                 for name, path in paths.items():
                     await shot(tab, origin + path, folder / f"{name}-{theme}.png")
         await browser.close()
+
+
+FILLED = ("newsletter-november", "chat-refund", "chat-export-other", "e-sorting")
+"""Sessions that the demo begins last."""
+
+
+async def filled(page: Page) -> None:
+    """Wait until the demo has made all that a newcomer should see, and the page shows it."""
+    token = await page.evaluate("sessionStorage.getItem('holdfast.token')")
+    headers = {"authorization": f"Bearer {token}"}
+    api = page.url.split("/", 3)[:3]
+    async with asyncio.timeout(180):
+        while True:
+            found = await page.request.get(f"{'/'.join(api)}/api/v1/sessions?limit=200", headers=headers)
+            rows = {row["session_id"]: row["summary"] for row in (await found.json())["data"]}
+            asks = [id for id, summary in rows.items() if summary["asks"] and id in FILLED]
+            if set(FILLED) <= set(rows) and {"newsletter-november", "chat-refund"} <= set(asks):
+                return
+            await asyncio.sleep(0.5)
 
 
 async def shot(page: Page, address: str, file: Path) -> None:

@@ -19,6 +19,10 @@ from holdfast.core.errors import HoldfastError
 from holdfast.core.queries import Usage
 from holdfast.programs.native.ctx import Context
 from holdfast.programs.registry import strategy
+from holdfast.strategies.evaluation.begin import begin_evaluation
+from holdfast.strategies.evaluation.data.dataset import Dataset
+from holdfast.strategies.evaluation.dispatcher import Jobs
+from holdfast.strategies.evaluation.plan import Plan
 from holdfast.testing.provider import ScriptedProvider, ScriptStep, reply, stream, tool_call
 
 EVERY_S = 8.0
@@ -76,6 +80,13 @@ async def import_prices(ctx: Context) -> Any:
     raise ValueError("line 118: '12,50 EUR' is no price; the list has a decimal comma there")
 
 
+@strategy(name="sort_twice")
+async def sort_twice(ctx: Context) -> Any:
+    """Sort a message, and look closely before saying how."""
+    first = await ctx.llm(ctx.task)
+    return await ctx.llm(f"Look closely: is it really a {first}? {ctx.task}")
+
+
 class DemoModel:
     """A model that knows the demo's questions."""
 
@@ -95,6 +106,8 @@ class DemoModel:
         return self._reply(asked, stream(*self._pieces(asked, has_result), every_s=0.03))
 
     def _pieces(self, asked: str, has_result: bool) -> list[str]:
+        if asked.startswith("Look closely"):
+            return [next((kind for task, kind in _KINDS.items() if task in asked), "question")]
         for word, said in _SAID.items():
             if word in asked.lower():
                 return re.findall(r"\S+\s*", said)
@@ -151,6 +164,8 @@ class DemoWorld:
         with contextlib.suppress(HoldfastError):
             await self._hf.fork("chat-export", id="chat-export-other", turn="chat-export-2", wait=0.0)
             await self._turn("chat-export-other", "chat-export-other-1", "And if I cannot change the orders?")
+        with contextlib.suppress(HoldfastError):
+            await begin_evaluation(self._runtime, "e-sorting", _sorting(), Jobs(2))
 
     async def live(self) -> None:
         """Let something happen every few seconds, until cancelled."""
@@ -186,6 +201,15 @@ class DemoWorld:
                 await session.turn_result(turn)
 
 
+def _sorting() -> Plan:
+    """An evaluation: how well messages are sorted, at once or at a second look."""
+    rows = [
+        {"id": f"mail-{number}", "input": f"Is this a bug, a wish or a question? {task}", "expected": kind}
+        for number, (task, kind) in enumerate(_KINDS.items(), 1)
+    ]
+    return Plan(strategies=["model", sort_twice], data=Dataset(rows, name="mail of a week"), repeat=2)
+
+
 _CHATS: Sequence[tuple[str, Sequence[str], Sequence[str]]] = (
     ("chat-export", ["shop"], ("Why is the export of orders empty since Monday?", "Thank you. Which would you take?")),
     ("chat-order", ["shop", "support"], ("What about order A-17?", "Thank you!")),
@@ -200,3 +224,4 @@ _TASKS = (
     "It would be nice to see the price with tax.",
     "The app closes when I scan a voucher.",
 )
+_KINDS = dict(zip(_TASKS, ("bug", "wish", "question", "bug", "wish", "bug"), strict=True))

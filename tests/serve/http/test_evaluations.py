@@ -124,6 +124,11 @@ async def test_trials_can_be_left_out_of_the_list_of_sessions(api: ApiServer) ->
     assert [row["session_id"] for row in listed] == ["e-1"]
 
 
+async def test_an_evaluation_that_waits_for_an_order_asks_nobody(api: ApiServer) -> None:
+    await evaluated(api)
+    assert (await api.get("/queries")).json()["data"] == []
+
+
 async def test_the_client_has_words_for_evaluations(api: ApiServer) -> None:
     await evaluated(api)
     async with holdfast.connect(api.url, TOKEN) as hf:

@@ -10,6 +10,7 @@ import msgspec
 from holdfast.serve.http.endpoint import StreamEvent
 from holdfast.store.contract import Store
 from holdfast.store.session_rows import SessionFilter, SessionRow
+from holdfast.strategies.evaluation.programs import AWAITS_ORDERS
 
 QUIET_S = 0.25
 """Seconds between two looks: what changes in between is told once."""
@@ -79,7 +80,8 @@ class SessionFeed:
                 looks.put_nowait(look)
 
     async def _asks(self, prefix: str) -> int:
-        totals = await self._store.totals(SessionFilter(asking=True, id_prefix=prefix or None), by=())
+        where = SessionFilter(asking=True, id_prefix=prefix or None, without_labels=[AWAITS_ORDERS])
+        totals = await self._store.totals(where, by=())
         return totals.rows[0].asks if totals.rows else 0
 
     async def _look(self) -> None:

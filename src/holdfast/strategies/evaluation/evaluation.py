@@ -32,7 +32,7 @@ from holdfast.strategies.evaluation.graders.grade import answer_text
 from holdfast.strategies.evaluation.models import ModelTable
 from holdfast.strategies.evaluation.orders import Terms, WorkOrder
 from holdfast.strategies.evaluation.plan import FrozenPlan, Plan, drift
-from holdfast.strategies.evaluation.programs import evaluation
+from holdfast.strategies.evaluation.programs import AWAITS_ORDERS, evaluation
 from holdfast.strategies.evaluation.report.comparison import ArmComparison, compare_arms
 from holdfast.strategies.evaluation.report.report import EvaluationReport, make_report
 from holdfast.strategies.evaluation.rows import TrialRows
@@ -233,7 +233,7 @@ async def start_frozen(
     for other in plan.reuse:
         await read_terms(hf.store, other)
     ctx: Json = {"plan": msgspec.to_builtins(plan), "cases": msgspec.to_builtins(cases)}
-    return await hf.start(evaluation, ctx=ctx, id=id, labels=labels, wait=wait)
+    return await hf.start(evaluation, ctx=ctx, id=id, labels=[AWAITS_ORDERS, *labels], wait=wait)
 
 
 async def _insist(hf: Holdfast, id: str) -> None:

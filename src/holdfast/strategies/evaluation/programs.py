@@ -21,6 +21,9 @@ WORK = "evaluation.work"
 PART = "evaluation.part"
 """The label of trials, judges and questions to people: lists of sessions show the evaluation instead of them."""
 
+AWAITS_ORDERS = "evaluation"
+"""The label of evaluations themselves: that they wait for an order is no question to anybody, and in no inbox."""
+
 ORDER = "evaluation.order"
 """The tool that nobody drives: whoever wants more of an evaluation answers it."""
 

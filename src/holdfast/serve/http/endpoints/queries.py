@@ -26,6 +26,7 @@ from holdfast.serve.http.filters import checked_limit
 from holdfast.serve.http.limits import DECIDED_SESSIONS, MAX_PAGE_ROWS, PAGE_ROWS, VALUE_BODY_BYTES
 from holdfast.serve.http.problems import problem_of
 from holdfast.store.session_rows import SessionFilter
+from holdfast.strategies.evaluation.programs import AWAITS_ORDERS
 
 endpoints = Endpoints()
 
@@ -217,6 +218,7 @@ async def list_questions(call: ApiCall[WaitingParameters, None]) -> JsonReply:
         program=query.program,
         services=query.service,
         labels=query.label,
+        without_labels=[AWAITS_ORDERS],
         id_prefix=query.session or call.principal.id_prefix or None,
     )
     limit = checked_limit(query.limit)

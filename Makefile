@@ -8,7 +8,7 @@ STAMP := $(VENV)/.ready
 # Where this is set, every process that a test starts compiles all that it imports: the suite takes twice as long.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup run test check format bench bench-instructions bench-peers soak simulate chaos fuzz conformance web screenshots docs site package bundles clean
+.PHONY: help setup run test check format bench bench-instructions bench-peers soak inspect simulate chaos fuzz conformance web screenshots docs site package bundles clean
 
 help:  ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-19s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -57,6 +57,16 @@ bench-peers: setup  ## other runtimes on the same work, each installed in an env
 soak: setup  ## the long runs: writers killed at random, and properties tried on many examples
 	HOLDFAST_SOAK=1 $(BIN)/pytest -m soak
 
+INSPECT := .venv-inspect
+inspect: setup $(INSPECT)/.ready  ## read a log of an evaluation with Inspect's own reader (installs it, some 600 MB)
+	HOLDFAST_INSPECT_PYTHON=$(CURDIR)/$(INSPECT)/bin/python $(BIN)/pytest -m soak tests/strategies/evaluation/test_report.py
+
+$(INSPECT)/.ready:
+	@test -x $(INSPECT)/bin/python || $(PYTHON) -m venv $(INSPECT)
+	@echo "installing inspect_ai into $(INSPECT) ..."
+	@$(INSPECT)/bin/python -m pip install --quiet --disable-pip-version-check inspect_ai
+	@touch $@
+
 SEEDS ?= 10000
 simulate: setup  ## many simulated runs on all cores: SEEDS=100000 of each scenario
 	$(BIN)/python -m holdfast.testing.simulation --seeds $(SEEDS)
@@ -98,4 +108,4 @@ bundles: setup  ## an extension for Claude Desktop (.mcpb) and a plugin for Clau
 	$(BIN)/python bundles/build.py
 
 clean:  ## remove the virtual environment and all caches
-	rm -rf $(VENV) $(DOCS) .peers build dist web/node_modules .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(DOCS) $(INSPECT) .peers build dist web/node_modules .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

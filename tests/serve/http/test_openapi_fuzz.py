@@ -13,7 +13,7 @@ from tests.serve.http.test_command import served
 schemathesis = pytest.importorskip("schemathesis", reason="schemathesis is a development tool")
 
 
-@schemathesis.serializer("application/jsonl")
+@schemathesis.serializer("application/jsonl")  # type: ignore[untyped-decorator]
 def _as_file(_: Any, value: Any) -> bytes:
     """A made-up file."""
     return str(value).encode("utf-8", "replace")

@@ -21,6 +21,7 @@ from holdfast.agent.machine.turn_input import input_of
 from holdfast.agent.worker import DEFAULT_TURNS, DRAIN_S, Worker
 from holdfast.cli.agent_runtime import agents_options, find_agents, make_runtime, model_names
 from holdfast.cli.errors import InputError
+from holdfast.cli.limits import declared_limits, limit_option
 from holdfast.cli.models import MODEL_VARIABLE, close_provider
 from holdfast.cli.options import common, service_option, settings
 from holdfast.cli.output import clock, dim, duration, one_line, print_json, width
@@ -85,6 +86,7 @@ if TYPE_CHECKING:
     metavar="SECONDS",
     help="How long running turns may take to end when the worker stops.",
 )
+@limit_option
 @serve_option
 @service_option
 @common()
@@ -99,6 +101,7 @@ def worker_command(
     no_agents: bool,
     turns: int,
     drain: float,
+    limits: tuple[str, ...],
 ) -> int:
     """Work through what was sent to the sessions of a store, with `holdfast enqueue` or from Python.
 
@@ -115,7 +118,8 @@ def worker_command(
         )
     found = [*find_tools(tools), *find_servers(servers)]
     defined = find_agents(agents, none=no_agents)
-    runtime = make_runtime(settings().url(create=True), names, base_url, found, find_commands(commands), agents=defined)
+    url, declared = settings().url(create=True), declared_limits(limits)
+    runtime = make_runtime(url, names, base_url, found, find_commands(commands), agents=defined, limits=declared)
     return asyncio.run(_work(runtime, turns, drain))
 
 

@@ -1,4 +1,4 @@
-"""`limits`: how many calls all processes on a store make at once, or in a time; and `--limit` of the commands that work."""
+"""`limits`: how many calls all processes on a store make at once, or in a time; also the option `--limit`."""
 
 from __future__ import annotations
 

@@ -69,21 +69,27 @@ class Subject(msgspec.Struct, frozen=True):
 
     def counted(self, call: Call) -> str | None:
         """What a call counts as; None if the limit is not on it."""
-        match self.kind:
-            case "key":
-                value = label_value(call.labels, self.name)
-                return None if value is None else f"key:{self.name}={value}"
-            case "service":
-                names: Sequence[str] = (call.service,)
-            case "program":
-                names = (call.program,)
-            case "model":
-                names = call.models
-            case "tool":
-                names = () if call.tool is None else (call.tool,)
+        if self.kind == "key":
+            value = label_value(call.labels, self.name)
+            return None if value is None else f"key:{self.name}={value}"
+        names = self._names(call)
         if self.name == _EACH:
             return f"{self.kind}:{names[0]}" if names else None
         return str(self) if self.name in names else None
+
+    def _names(self, call: Call) -> Sequence[str]:
+        """The names that a call has as such a subject."""
+        match self.kind:
+            case "service":
+                return (call.service,)
+            case "program":
+                return (call.program,)
+            case "model":
+                return call.models
+            case "tool":
+                return () if call.tool is None else (call.tool,)
+            case "key":
+                return ()
 
 
 class Limit(msgspec.Struct, frozen=True):

@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import logging
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TypeAlias
 
 import msgspec
@@ -53,19 +53,15 @@ NameModel: TypeAlias = Callable[[Session, LlmQuery], Sequence[str]]
 class Permit:
     """The permit of one call."""
 
-    def __init__(self, permits: FleetPermits, session_id: str, request: PermitRequest) -> None:
+    def __init__(self, permits: FleetPermits, request: PermitRequest) -> None:
         self._permits = permits
         self._request = request
-        self._session_id = session_id
         self._asking: asyncio.Task[PermitReply] | None = None
         """The latest time that it was asked for, if it was not given back since."""
         self._giving: asyncio.Task[None] | None = None
         """What gives it back, if that is under way."""
-
-    @property
-    def shares(self) -> Sequence[PermitShare]:
-        """What it counts in."""
-        return self._request.shares
+        self._turn: asyncio.Future[None] | None = None
+        """Done when it is worthwhile to ask again; cancelled when nobody waits for that any more."""
 
     async def take(self) -> PermitReply:
         """Ask for it. With a counter in the reply, it has to be asked for again, after `room`."""
@@ -73,24 +69,31 @@ class Permit:
             await asyncio.wait([self._giving])
             self._giving = None
         self._asking = asyncio.get_running_loop().create_task(self._permits.ask(self._request))
-        reply = await asyncio.shield(self._asking)  # what was asked for has to be given back, and in this order
-        if reply.waits_for is None:
-            self._permits.took(self, reply)
+        with self._permits.asking():
+            reply = await asyncio.shield(self._asking)  # what was asked for has to be given back, and in this order
+            if reply.waits_for is None:
+                self._permits.took(self, reply)
+            else:
+                self._turn = self._permits.stand_in_line(reply, self._request)
         return reply
 
-    async def room(self, reply: PermitReply) -> None:
+    async def room(self) -> None:
         """Wait until it is worthwhile to ask again."""
-        await self._permits.in_line(reply, self._session_id)
+        if self._turn is not None:
+            await self._turn
 
     def give_back(self) -> None:
         """Give it back, or leave the line, in the background."""
+        if self._turn is not None:
+            self._turn.cancel()
         if self._asking is not None:
             asking, self._asking = self._asking, None
             self._giving = self._permits.give_back(self, self._request.ticket, asking)
 
 
 class _Waiter(msgspec.Struct, eq=False):
-    rank: int
+    place: tuple[int, str]
+    """The rank and the ticket: the order of the line in the store."""
     turn: asyncio.Future[None]
 
 
@@ -106,7 +109,7 @@ class _Line:
         """It may be the turn of the first of those who were not called yet; False if there is none."""
         waiting = [each for each in self.waiters if not each.turn.done()]
         if waiting:
-            min(waiting, key=lambda each: each.rank).turn.set_result(None)
+            min(waiting, key=lambda each: each.place).turn.set_result(None)
         return bool(waiting)
 
 
@@ -171,7 +174,7 @@ class FleetPermits:
             priority=priority_of(session.labels),
             hold_ms=self._lease_ms,
         )
-        return Permit(self, session.id, request)
+        return Permit(self, request)
 
     def shares(self, session: Session, query: Query) -> tuple[PermitShare, ...]:
         """What the call for a query counts in: nothing, if no limit is on it."""
@@ -205,48 +208,55 @@ class FleetPermits:
         """Ask the store for a permit, until it can be reached."""
         if not self._keeping.is_started:
             self._keeping.start()
+        return await insist(self._store.take_permit, request)
+
+    @contextlib.contextmanager
+    def asking(self) -> Iterator[None]:
+        """Somebody asks, and takes the place in line that the reply gives, before it is left."""
         self._asking += 1
         try:
-            return await insist(self._store.take_permit, request)
+            yield
         finally:
             self._asking -= 1
+            if not self._asking:
+                self._missed.clear()
 
     def took(self, permit: Permit, reply: PermitReply) -> None:
         """A call has its permit."""
         self._held.add(permit)
         self._tell(reply.next)
 
-    async def in_line(self, reply: PermitReply, session_id: str) -> None:
-        """Wait in the line that a reply names, until it may be one's turn."""
-        counter = reply.waits_for
+    def stand_in_line(self, reply: PermitReply, request: PermitRequest) -> asyncio.Future[None]:
+        """Stand in the line that a reply names. The future is done when it may be one's turn; cancel it to leave."""
+        counter, session_id = reply.waits_for, request.session_id
         assert counter is not None
-        if counter in self._missed:
-            self._missed.discard(counter)
-            return
-        if not self._asking:
-            self._missed.clear()
         loop = asyncio.get_running_loop()
         line = self._lines.setdefault(counter, _Line())
-        waiter = _Waiter(reply.rank, loop.create_future())
+        waiter = _Waiter((reply.rank, request.ticket), loop.create_future())
         was_empty = not line.waiters
         line.waiters.append(waiter)
         self.waiting[session_id] += 1
-        self.on_wait()
+        waiter.turn.add_done_callback(lambda _: self._left(counter, line, waiter, session_id))
         again_at = loop.time() + min(AGAIN_S, AGAIN_S if reply.again_ms is None else reply.again_ms / 1000)
         if was_empty or again_at < line.again_at:
             line.again_at = again_at
             self._look_at_lines()
-        try:
-            await waiter.turn
-        finally:
-            line.waiters.remove(waiter)
-            self.waiting[session_id] -= 1
-            if not self.waiting[session_id]:
-                del self.waiting[session_id]
-            if not line.waiters:
-                self._lines.pop(counter, None)
-            if len(line.waiters) == MIN_CROWD // 2:
-                self.on_room()
+        if counter in self._missed:
+            self._missed.discard(counter)
+            waiter.turn.set_result(None)
+        self.on_wait()
+        return waiter.turn
+
+    def _left(self, counter: str, line: _Line, waiter: _Waiter, session_id: str) -> None:
+        """Somebody does not stand in a line any more."""
+        line.waiters.remove(waiter)
+        self.waiting[session_id] -= 1
+        if not self.waiting[session_id]:
+            del self.waiting[session_id]
+        if not line.waiters:
+            self._lines.pop(counter, None)
+        if len(line.waiters) == MIN_CROWD // 2:
+            self.on_room()
 
     def give_back(self, permit: Permit, ticket: str, asking: asyncio.Task[PermitReply]) -> asyncio.Task[None]:
         """Give back a permit once the store has replied to who asked for it, and wake whoever is next."""
@@ -301,11 +311,12 @@ class FleetPermits:
         renew_s = self._lease_ms / 3000
         renews_at = now() + renew_s
         self._idle_since = now()
-        with self._store.listen(TOPIC) as self._news:
+        with self._store.listen(TOPIC) as news:
+            self._news = news
             try:
                 while self._held or self._lines or self._giving or now() < self._idle_since + IDLE_S:
                     due = min([renews_at, *(line.again_at for line in self._lines.values())])
-                    for item in await self._news.read(max(0.0, due - now())):
+                    for item in await news.read(max(0.0, due - now())):
                         self._hear(item)
                     if now() >= renews_at:
                         renews_at = now() + renew_s

@@ -150,7 +150,7 @@ class EffectSlot:
         if reply.waits_for is not None:
             self._is_held = False
             self._slots.give_back(self._session_id)
-            await permit.room(reply)
+            await permit.room()
 
     def end(self) -> None:
         """The effect is over, or will not begin."""

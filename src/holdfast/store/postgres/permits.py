@@ -1,4 +1,4 @@
-"""Permits in PostgreSQL: see `store.permits`. Whoever takes one locks its counters first, in the order of their names."""
+"""Permits in PostgreSQL: see `store.permits`. Whoever takes one locks its counters first, in one order."""
 
 from __future__ import annotations
 
@@ -23,8 +23,10 @@ from holdfast.store.postgres.upkeep import UpkeepOfPostgres
 LOCKS = 0x5065726D
 """The first half of the advisory locks of counters (`Perm` in ASCII). Locks of two halves are apart from all others."""
 
-_LOCK = f"select pg_advisory_xact_lock({LOCKS}, hash) from (select distinct hashtext(unnest($1::text[])) as hash" \
+_LOCK = (
+    f"select pg_advisory_xact_lock({LOCKS}, hash) from (select distinct hashtext(unnest($1::text[])) as hash"
     " order by 1) locks"
+)
 _CLEAN = f"""
 with old as (delete from holdfast.permits where counter = any($1::text[]) and until <= {NOW})
 delete from holdfast.permit_waits where counter = any($1::text[]) and until <= {NOW}
@@ -104,9 +106,7 @@ async def take(connection: Any, request: PermitRequest) -> PermitReply:
     full = None if has_it else first_full(request, states)
     if full is not None:
         until = now + request.hold_ms
-        await connection.execute(
-            _WAIT, ticket, request.session_id, request.owner, counters[full], rank, since, until
-        )
+        await connection.execute(_WAIT, ticket, request.session_id, request.owner, counters[full], rank, since, until)
         return refusal(request, full, states[full], rank, now)
     ends = [now + (share.period_ms or request.hold_ms) for share in request.shares]
     held = [not share.period_ms for share in request.shares]

@@ -88,11 +88,9 @@ def end(connection: sqlite3.Connection, condition: str, values: tuple[str, ...])
 
 def _turns(connection: sqlite3.Connection, counters: Sequence[str]) -> list[PermitTurn]:
     """Who is first in the lines of these counters."""
-    turns: list[PermitTurn] = []
-    for counter in counters:
-        if (first := connection.execute(_NEXT, (counter, now_ms())).fetchone()) is not None:
-            turns.append(PermitTurn(counter, first[0]))
-    return turns
+    now = now_ms()
+    firsts = [(counter, connection.execute(_NEXT, (counter, now)).fetchone()) for counter in counters]
+    return [PermitTurn(counter, first[0]) for counter, first in firsts if first is not None]
 
 
 def renew(connection: sqlite3.Connection, owner: str, hold_ms: int) -> None:
@@ -126,7 +124,9 @@ class PermitsOfSqlite(Store):
         return await self._run_write("", lambda connection: take(connection, request))
 
     async def _give_back_permit(self, ticket: str, owner: str) -> list[PermitTurn]:
-        return await self._run_write("", lambda connection: end(connection, "ticket = ? AND owner = ?", (ticket, owner)))
+        return await self._run_write(
+            "", lambda connection: end(connection, "ticket = ? AND owner = ?", (ticket, owner))
+        )
 
     async def _renew_permits(self, owner: str, hold_ms: int) -> None:
         await self._run_write("", lambda connection: renew(connection, owner, hold_ms))

@@ -40,8 +40,8 @@ from holdfast.store.sqlite.file_guard import FileGuard, warn_of_lost_log
 from holdfast.store.sqlite.live import SocketPublisher, SocketStreams
 from holdfast.store.sqlite.loop_patience import LoopPatience
 from holdfast.store.sqlite.notify import follow_changes
-from holdfast.store.sqlite.presence import SqlitePresence
 from holdfast.store.sqlite.permits import PermitsOfSqlite
+from holdfast.store.sqlite.presence import SqlitePresence
 from holdfast.store.sqlite.schema import (
     StoreConnection,
     can_write,

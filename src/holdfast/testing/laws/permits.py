@@ -8,7 +8,7 @@ from holdfast.core.errors import InvalidValueError
 from holdfast.store.contract import Store
 from holdfast.store.permits import PRIORITY_MS, CounterUse, PermitReply, PermitRequest, PermitShare, PermitTurn
 from holdfast.testing.laws.base import Laws, refused
-from holdfast.testing.patience import patience
+from holdfast.testing.patience import patience, until
 
 LONG_MS = 600_000
 """Milliseconds for which a permit is held that no test waits for."""
@@ -41,9 +41,11 @@ async def granted(store: Store, tickets: list[str], *shares: tuple[str, int], ow
 
 async def until_granted(store: Store, ticket: str, *shares: tuple[str, int] | tuple[str, int, int]) -> None:
     """Ask again and again, until there is room."""
-    async with asyncio.timeout(patience(20)):
-        while (await take(store, ticket, *shares)).waits_for is not None:
-            await asyncio.sleep(0.01)
+
+    async def is_granted() -> bool:
+        return (await take(store, ticket, *shares)).waits_for is None
+
+    await until(is_granted)
 
 
 class PermitLaws(Laws):

@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Self
 
@@ -25,6 +25,7 @@ from holdfast.core.needs import missing_needs, parse_needs
 from holdfast.core.records import Record
 from holdfast.core.state import Session, State
 from holdfast.engine.callers import CallerWatch
+from holdfast.engine.drains import DrainRequest, hear_of_drains
 from holdfast.engine.errors import RuntimeClosedError, WorkerExistsError
 from holdfast.engine.work_report import WorkReport
 from holdfast.store.permits import rank_of
@@ -181,6 +182,10 @@ class Worker:
         """Whether something may have happened in the store since the last look."""
         self._stopping = False
         self._running: asyncio.Task[None] | None = None
+        self.ends_process = False
+        """Whether its process ends with it: then calls of strategies have the same time to end as turns."""
+        self.on_drain: Callable[[DrainRequest], None] = lambda request: None
+        """Called when an operator has asked for the end of this worker."""
         self.begun = 0
         """How many turns were begun here with what waited in inboxes."""
 
@@ -210,12 +215,15 @@ class Worker:
             with self._engine.watch(None) as changes:
                 hearing = self._owner.supervisor.task("hearing of inboxes", partial(self._hear, changes))
                 working = self._owner.supervisor.task("working through inboxes", self._work)
+                draining = self._owner.supervisor.task("hearing of drains", self._hear_of_drains)
                 hearing.start()
+                draining.start()
                 working.start()
                 try:
                     await working.until_over()
                 finally:
                     await working.stop()
+                    await draining.stop()
                     await hearing.stop()
             self._owner.callers.check_open(None)
             await self._drain()
@@ -225,10 +233,19 @@ class Worker:
             self._owner.on_work_changed()
 
     def stop(self) -> None:
-        """Begin no more turns."""
-        self._stopping = True
+        """Begin no more turns; if the process ends with this worker, leave to others what strategies ask from now."""
+        self._stopping, self._owner.offers.is_draining = True, self.ends_process
         self._heard.set()
         self._owner.on_work_changed()
+
+    async def _hear_of_drains(self) -> None:
+        await hear_of_drains(self._owner.store, self._owner.name, self._be_drained)
+
+    def _be_drained(self, request: DrainRequest) -> None:
+        if not self._stopping:
+            self._drain_s = self._drain_s if request.within_s is None else request.within_s
+            self.stop()
+            self.on_drain(request)
 
     def report(self) -> WorkReport:
         """How much it does, and whether it is about to end."""
@@ -267,6 +284,8 @@ class Worker:
 
     def saw(self, session: Session, *, under_way: bool) -> None:
         """A commit of a session was made here."""
+        if self._stopping:
+            self._is_over.set()
         agent = agent_fold(session)
         if agent.turn is not None and under_way:
             self.active[session.id] = agent.turn
@@ -294,6 +313,11 @@ class Worker:
         """How many turns are under way here and do not wait for a limit of the fleet."""
         waiting = self._owner.permits.waiting
         return sum(session_id not in waiting for session_id in self.active) if waiting else len(self.active)
+
+    @property
+    def _has_calls(self) -> bool:
+        """Whether calls are under way in this process that do not wait for a limit of the fleet."""
+        return any(session_id not in self._owner.permits.waiting for session_id in self._engine.under_way())
 
     def _look_at_crowded(self) -> None:
         """There are few who wait for a limit by now: some of those that were left for later may begin."""
@@ -376,10 +400,10 @@ class Worker:
                 self.release(session_id)
 
     async def _drain(self) -> None:
-        """Wait for the turns that are under way. Those that wait for a limit of the fleet are left to others."""
+        """Wait for the turns and calls under way. Those that wait for a limit of the fleet are left to others."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self._drain_s):
-                while self._at_work:
+                while self._at_work or (self.ends_process and self._has_calls):
                     self._is_over.clear()
                     await self._is_over.wait()
 

@@ -109,7 +109,7 @@ def worker_command(
 
     Any number of workers can share a store; if one dies, the others resume its turns. After SIGTERM or Ctrl-C, a worker
     begins no more turns, and exits when those that are running have ended. A second signal ends it at once, and leaves
-    its turns to other workers.
+    its turns to other workers. `holdfast workers drain` ends it in the same way, from any machine.
     """
     names = model_names(models)
     if not load_served() and not names and not tools and not servers:
@@ -135,6 +135,8 @@ async def _work(runtime: Runtime, turns: int, drain: float) -> int:
             holdfast.on_commit(log.committed)
             holdfast.drive("llm", log.answering(ModelDriver(runtime, runtime.mount)))
             worker = runtime.work(turns, drain_s=drain)
+            worker.ends_process = True
+            worker.on_drain = lambda request: log.draining(worker, f"asked by {request.by}")
             working = asyncio.create_task(worker.run())
             with _stopped_by_signals(worker, working, log):
                 log.write("ready", f"working on {settings().url()}, up to {turns} turns at a time", turns=turns)
@@ -160,9 +162,8 @@ def _stopped_by_signals(worker: Worker, working: asyncio.Task[None], log: _Log) 
         if worker.is_stopping:
             working.cancel()
             return
-        running = len(worker.active)
         worker.stop()
-        log.write("draining", f"{_turns(running)} running; a second signal ends the worker at once", turns=running)
+        log.draining(worker, "a second signal ends the worker at once")
 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop)
@@ -194,6 +195,11 @@ class _Log:
             print_json({"type": what, **more})
         else:
             click.echo(f"{what}: {text}")
+
+    def draining(self, worker: Worker, why: str) -> None:
+        """It begins nothing more."""
+        running = len(worker.active)
+        self.write("draining", f"{_turns(running)} running; {why}", turns=running)
 
     def answering(self, driver: ModelDriver) -> Effect:
         """The driver, with a line for every question that it answers."""

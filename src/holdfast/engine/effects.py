@@ -117,7 +117,7 @@ class Effects:
         """Plan what is answered here of a pause, and give it back with the attempts for which a slot is free."""
         attempts: list[RecordDraft] = []
         paused = outcome.record
-        if type(paused) is not PausedRecord or self._owner.callers.is_closed:
+        if type(paused) is not PausedRecord or self._begins_nothing(session):
             return [outcome]
         for query in paused.queries:
             if query.kind == "child":
@@ -136,7 +136,7 @@ class Effects:
         What may simply be run again gets its attempt recorded with the takeover, where a slot is free.
         """
         attempts: list[RecordDraft] = []
-        if self._owner.callers.is_closed:
+        if self._begins_nothing(session):
             return attempts
         for asked, each in session.pending.items():
             query = each.query
@@ -155,6 +155,10 @@ class Effects:
             elif each.attempts:
                 self._recovering.add(asked)
         return attempts
+
+    def _begins_nothing(self, session: Session) -> bool:
+        """Whether effects of a session are left to others. Turns of agents end where they have begun."""
+        return self._owner.callers.is_closed or (self._owner.offers.is_draining and not session.kind_fold.turns)
 
     def _needs_permit(self, session: Session, query: Query) -> bool:
         """Whether an effect needs a permit of the fleet: then its attempt is recorded once it has that."""

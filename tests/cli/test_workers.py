@@ -6,6 +6,8 @@ import json
 import threading
 from typing import Any
 
+import pytest
+
 from holdfast.agent.providers.provider import ModelRequest
 from holdfast.testing.patience import until_so
 from holdfast.testing.provider import ScriptStep
@@ -75,7 +77,10 @@ def test_limits_are_set_shown_and_removed(home: Home) -> None:
     assert "what is limited is one of" in home.call("limits", "set", "nobody=1").stderr
 
 
-def test_a_worker_declares_the_limits_of_its_project_and_of_its_options(home: Home) -> None:
+def test_a_worker_declares_the_limits_of_its_project_and_of_its_options(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOLDFAST_PROJECT_ROOT", str(home.folder))
     (home.folder / "holdfast.toml").write_text('[limits]\n"service:default" = 1\n"key:customer" = [2, "9/h"]\n')
     with serving(echo, loop=True) as server:
         name = session(home, server)
@@ -87,4 +92,4 @@ def test_a_worker_declares_the_limits_of_its_project_and_of_its_options(home: Ho
         (home.folder / "holdfast.toml").write_text('[limits]\n"service:default" = "few"\n')
         refused = home.process("worker", "--model", "m", "--base-url", server.url)
         assert refused.returncode == 2
-        assert "holdfast.toml: limit on 'service:default'" in refused.stderr
+        assert "holdfast.toml: invalid limit on 'service:default'" in refused.stderr

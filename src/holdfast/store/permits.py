@@ -121,7 +121,10 @@ class PermitStore(ABC):
         return await self._give_back_permit(ticket, owner)
 
     async def renew_permits(self, owner: str, hold_ms: int) -> None:
-        """Keep all places at once, and all places in lines, of an owner for so long from now."""
+        """Keep all places at once, and all places in lines, of an owner for so long from now.
+
+        What has run out, of any owner, may be removed on this occasion.
+        """
         await self._renew_permits(owner, hold_ms)
 
     async def release_permits(self, owner: str) -> list[PermitTurn]:

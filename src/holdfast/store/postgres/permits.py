@@ -83,6 +83,17 @@ _RENEW = f"""
 with held as (update holdfast.permits set until = {NOW} + $2 where owner = $1 and held and until > {NOW})
 update holdfast.permit_waits set until = {NOW} + $2 where owner = $1 and until > {NOW}
 """
+_SWEEP = f"""
+with gone as (
+    delete from holdfast.permit_waits where ticket in (
+        select ticket from holdfast.permit_waits where until <= {NOW} limit $1 for update skip locked)
+)
+delete from holdfast.permits where number in (
+    select number from holdfast.permits where until <= {NOW} limit $1 for update skip locked)
+"""
+SWEPT = 1_000
+"""Rows whose time is over that are deleted in one go, of counters that nobody asks for any more."""
+
 _WAITS = f"""
 select session_id, ticket, counter, since, owner from holdfast.permit_waits
  where until > {NOW} and ($1::text[] is null or session_id = any($1::text[])) order by rank, ticket limit $2
@@ -128,6 +139,7 @@ class PermitsOfPostgres(UpkeepOfPostgres):
 
     async def _renew_permits(self, owner: str, hold_ms: int) -> None:
         await self._fetch_one(_RENEW, owner, hold_ms)
+        await self._fetch_one(_SWEEP, SWEPT)
 
     async def _release_permits(self, owner: str) -> list[PermitTurn]:
         return await self._ended(RELEASE, owner)

@@ -181,6 +181,7 @@ create table holdfast.permits (
     held    boolean not null  -- whether it is given back; one of a rate stays until its time is over
 );
 create index permits_by_counter on holdfast.permits (counter, until);
+create index permits_by_end on holdfast.permits (until);
 create index permits_by_ticket on holdfast.permits (ticket) where held;
 create index permits_by_owner on holdfast.permits (owner) where held;
 

@@ -100,6 +100,8 @@ def renew(connection: sqlite3.Connection, owner: str, hold_ms: int) -> None:
         "UPDATE permit_waits SET until = ? WHERE owner = ? AND until > ?",
     ):
         connection.execute(statement, (now + hold_ms, owner, now))
+    for table in ("permits", "permit_waits"):
+        connection.execute(f"DELETE FROM {table} WHERE until <= ?", (now,))
 
 
 def waits(connection: sqlite3.Connection, session_ids: Sequence[str], limit: int) -> list[PermitWait]:

@@ -169,6 +169,7 @@ CREATE TABLE permits (
     held    INTEGER NOT NULL  -- whether it is given back; one of a rate stays until its time is over
 );
 CREATE INDEX permits_by_counter ON permits (counter, until);
+CREATE INDEX permits_by_end ON permits (until);
 CREATE INDEX permits_by_ticket ON permits (ticket) WHERE held;
 CREATE INDEX permits_by_owner ON permits (owner) WHERE held;
 

@@ -175,6 +175,22 @@ async def test_a_call_that_waits_for_another_session_gives_back_its_permit(hf: H
     assert await soon(hf.result("outer")) == "from inside"
 
 
+async def test_parts_of_a_call_may_wait_for_several_sessions_at_once(hf: Holdfast) -> None:
+    await hf.limit(["service:default=1"])
+
+    async def inner(name: str) -> Any:
+        await hf.start(asker, id=name, llm="any", wait=0)
+        return await hf.result(name)
+
+    async def delegate() -> Any:
+        return await asyncio.gather(*map(inner, "abc"))
+
+    hf.drive("llm", lambda query: "yes")
+    hf.drive("delegate", delegate)
+    await hf.start(parent, id="outer", wait=0)
+    assert await soon(hf.result("outer")) == ["yes"] * 3
+
+
 async def test_a_session_that_is_cancelled_leaves_the_line_and_gives_back_its_permit(tmp_path: Path) -> None:
     model = Model()
     async with open_holdfast(sqlite(tmp_path), limits=["service:default=1"]) as hf:

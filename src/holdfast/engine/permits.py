@@ -78,9 +78,9 @@ class Permit:
         return reply
 
     async def room(self) -> None:
-        """Wait until it is worthwhile to ask again."""
+        """Wait until it is worthwhile to ask again, or it was given back meanwhile."""
         if self._turn is not None:
-            await self._turn
+            await asyncio.wait([self._turn])
 
     def give_back(self) -> None:
         """Give it back, or leave the line, in the background."""

@@ -148,8 +148,9 @@ class EffectSlot:
             self._give_back()
             raise
         if reply.waits_for is not None:
-            self._is_held = False
-            self._slots.give_back(self._session_id)
+            if self._is_held:  # and no other part of the effect has given it back meanwhile
+                self._is_held = False
+                self._slots.give_back(self._session_id)
             await permit.room()
 
     def end(self) -> None:

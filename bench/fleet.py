@@ -30,7 +30,7 @@ CHATS = 4 * SESSIONS
 TURNS_A_SECOND = 700
 """Inputs that are sent beforehand for each second of measuring: more than four workers get through here."""
 
-_TURNS = "select coalesce(sum(turns), 0) from holdfast.sessions"
+_TURNS = "select coalesce(sum(turns), 0)::bigint from holdfast.sessions"
 
 
 def _answer(request: ModelRequest) -> ScriptStep:
@@ -95,7 +95,7 @@ async def _turns_per_second(url: str, workers: int, seconds: float) -> float:
             await asyncio.sleep(seconds)
             last, took = await connection.fetchval(_TURNS), time.perf_counter() - began
         assert last > first >= before
-        return float((last - first) / took)
+        return float(last - first) / took
 
 
 async def turns(plan: Plan) -> list[Figure]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -26,7 +27,7 @@ async def test_the_work_of_a_host_that_is_cut_off_goes_on_elsewhere_and_is_recor
 ) -> None:
     database, ledger, hosts = fresh_database(server), tmp_path / "ledger", Hosts(2)
     with hosts.on(database) as url:
-        at = [{"before": hosts.command(worker), "lease_ms": LEASE_MS} for worker in range(2)]
+        at: list[dict[str, Any]] = [{"before": hosts.command(worker), "lease_ms": LEASE_MS} for worker in range(2)]
         async with Process.on(url, ledger, **at[0]) as cut_off, Process.on(url, ledger, **at[1]) as other:
             for each in (cut_off, other):
                 await each.do("drive", what="work", recovery="safe")

@@ -249,7 +249,7 @@ async def test_no_store_is_asked_for_permits_where_there_are_no_limits(hf: Holdf
 
 async def test_the_permit_of_a_killed_process_goes_to_whoever_takes_over_its_session(url: str, tmp_path: Path) -> None:
     ledger = tmp_path / "ledger"
-    limits = {"limits": ["tool:work=1"], "lease_ms": 60_000}
+    limits: dict[str, Any] = {"limits": ["tool:work=1"], "lease_ms": 60_000}
     async with Process.on(url, ledger, **limits) as one:
         await one.do("drive", what="work", recovery="safe")
         await one.do("start", program="processes-called", ctx={"ms": 600_000}, id="s-1", wait=0)

@@ -30,6 +30,7 @@ from bench import (
     cli,
     engine,
     evaluation,
+    fleet,
     growth,
     http,
     inbox,
@@ -65,6 +66,7 @@ BENCHMARKS = (
     | cli.BENCHMARKS
     | observe.BENCHMARKS
     | inbox.BENCHMARKS
+    | fleet.BENCHMARKS
     | large_values.BENCHMARKS
     | schedules.BENCHMARKS
     | evaluation.BENCHMARKS

@@ -118,7 +118,7 @@ async def latency(plan: Plan) -> list[Figure]:
     """With the worker in the same process."""
     figures = latencies(plan, SENT_TO_BEGUN, "inbox-memory", await _here("memory:"))
     figures += latencies(plan, SENT_TO_BEGUN, "inbox-sqlite", await _here(f"sqlite:///{plan.directory}/inbox-here.db"))
-    with _server(plan) as url:
+    with durable_server(plan) as url:
         figures += latencies(plan, SENT_TO_BEGUN, "inbox-pg", await _here(url))
     return figures
 
@@ -127,7 +127,7 @@ async def elsewhere(plan: Plan) -> list[Figure]:
     """With the worker in another process."""
     found = await _elsewhere(f"sqlite:///{plan.directory}/inbox-elsewhere.db")
     figures = latencies(plan, SENT_TO_BEGUN, "inbox-sqlite, another process", found, 100)
-    with _server(plan) as url:
+    with durable_server(plan) as url:
         figures += latencies(plan, SENT_TO_BEGUN, "inbox-pg, another process", await _elsewhere(url), 100)
     return figures
 
@@ -221,7 +221,7 @@ async def claims_sqlite(plan: Plan) -> list[Figure]:
 
 async def claims_postgres(plan: Plan) -> list[Figure]:
     """Turns of a worker on PostgreSQL, beside raw claims of rows on the same server."""
-    with _server(plan) as url:
+    with durable_server(plan) as url:
         floor = ClaimFloor(url)
         await floor.open()
         try:
@@ -233,7 +233,8 @@ async def claims_postgres(plan: Plan) -> list[Figure]:
 
 
 @contextlib.contextmanager
-def _server(plan: Plan) -> Iterator[str]:
+def durable_server(plan: Plan) -> Iterator[str]:
+    """A PostgreSQL server that waits for the disk."""
     try:
         from holdfast.testing.postgres_server import postgres_server
     except ImportError as error:

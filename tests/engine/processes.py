@@ -8,7 +8,7 @@ import itertools
 import json
 import signal
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any
@@ -29,8 +29,10 @@ class Process:
 
     @classmethod
     @contextlib.asynccontextmanager
-    async def on(cls, url: str, ledger: Path, **options: Any) -> AsyncIterator[Process]:
-        command = (sys.executable, "-m", "tests.engine.process_child", url, str(ledger), json.dumps(options))
+    async def on(cls, url: str, ledger: Path, before: Sequence[str] = (), **options: Any) -> AsyncIterator[Process]:
+        """With `before`, that command runs it: on another host, say."""
+        own = (sys.executable, "-m", "tests.engine.process_child", url, str(ledger), json.dumps(options))
+        command = (*before, *own)
         pipe = asyncio.subprocess.PIPE
         process = cls(await asyncio.create_subprocess_exec(*command, cwd=REPO, stdin=pipe, stdout=pipe), ledger)
         try:

@@ -1,11 +1,15 @@
-"""`MountOffers`: what a runtime has for the sessions in one of its stores: providers, models and tools."""
+"""`MountOffers`: what a runtime has for the sessions in one of its stores: providers, models and tools; and which of
+those models answers a query."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from holdfast.agent.machine.fold import agent_fold
+from holdfast.agent.machine.kind import KIND
 from holdfast.core.needs import Need
+from holdfast.core.queries import LlmQuery
 from holdfast.core.state import Session
 from holdfast.engine.offers import ListedOffers
 
@@ -63,3 +67,21 @@ class MountOffers:
             agents=sorted(runtime.subagents),
             has_model=runtime.policy.provider in runtime.providers,
         )
+
+    def model_names(self, session: Session, query: LlmQuery) -> Sequence[str]:
+        """The names of the model that answers a query here: `PROVIDER:MODEL`, and the others that it has."""
+        runtime = self._runtime
+        provider, model = runtime.policy.provider, runtime.policy.model
+        if session.program_kind == KIND:
+            policy = agent_fold(session).policies.current
+            provider, model = policy.provider or provider, policy.model or model
+        elif (assigned := runtime.named_models.get(session.llm)) is not None:
+            provider, model = assigned.provider.id, assigned.model
+        named = query.options.get("model")
+        model = named if isinstance(named, str) else model
+        known = (
+            name
+            for name, choice in runtime.named_models.items()
+            if (choice.provider.id, choice.model) == (provider, model)
+        )
+        return list(dict.fromkeys([f"{provider}:{model}", model, *known]))

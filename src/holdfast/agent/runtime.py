@@ -270,7 +270,9 @@ class Runtime:
                 mount.holdfast.drive("llm", ModelDriver(self, mount))
                 tools = ToolDrivers(self, mount)
                 tools.install()
-                mount.holdfast.offer(MountOffers(self, tools))
+                offers = MountOffers(self, tools)
+                mount.holdfast.offer(offers)
+                mount.engine.owner.permits.name_model = offers.model_names
                 if self.subagents:
                     mount.engine.owner.start_agent = SubagentStarts(self, mount)
                 await mount.open()

@@ -1,15 +1,18 @@
 """The worker: begins turns with what waits in the inboxes of agents, up to a number of sessions at a time.
 
 Sessions wait in a queue. One that has had its turn and has more to do goes to the end of it, so none waits for ever
-behind a busy one. Who of several processes works a session is decided by whose commit comes first, as always.
+behind a busy one. A priority moves a session ahead by some seconds for each step, as with the limits of a fleet. Turns
+that wait for such a limit take no room here, and once many of them wait for the same, no more begin that would.
+
+Who of several processes works a session is decided by whose commit comes first, as always.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections import Counter, OrderedDict
-from collections.abc import Collection, Iterator
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Self
 
@@ -17,12 +20,15 @@ from holdfast.agent.machine.decide import decide_claim
 from holdfast.agent.machine.fold import agent_fold
 from holdfast.agent.machine.inbox import INBOX, claim
 from holdfast.core.errors import HoldfastError
+from holdfast.core.labels import priority_of
 from holdfast.core.needs import missing_needs, parse_needs
 from holdfast.core.records import Record
 from holdfast.core.state import Session, State
 from holdfast.engine.callers import CallerWatch
+from holdfast.engine.drains import DrainRequest, hear_of_drains
 from holdfast.engine.errors import RuntimeClosedError, WorkerExistsError
 from holdfast.engine.work_report import WorkReport
+from holdfast.store.permits import rank_of
 from holdfast.store.upkeep import OpenSession
 
 if TYPE_CHECKING:
@@ -126,7 +132,7 @@ class Draining:
         if missing_needs(session, self._owner.offers):
             return False
         by_hand = hand is not None and (hand.left is None or hand.left > self._planned[session.id])
-        if by_hand or (self.worker is not None and self.worker.admits(session.id)):
+        if by_hand or (self.worker is not None and self.worker.admits(session)):
             self._planned[session.id] += 1
             return True
         return False
@@ -158,8 +164,12 @@ class Worker:
         self._draining = Draining.on(self._engine)
         self._turns = turns
         self._drain_s = drain_s
-        self._line: OrderedDict[str, None] = OrderedDict()
-        """Sessions that have something to do, the longest waiting first."""
+        self._line: dict[str, int] = {}
+        """Sessions that have something to do, with their ranks: the least is the next."""
+        self._has_priorities = False
+        """Whether some of the sessions that were found last have a priority."""
+        self._crowded: dict[str, float] = {}
+        """Sessions whose turns would only wait for a limit of the fleet, and when that was found."""
         self._called: dict[str, asyncio.Task[None]] = {}
         """Sessions whose turn it is: they are being looked at."""
         self.active: dict[str, str | None] = {}
@@ -172,6 +182,10 @@ class Worker:
         """Whether something may have happened in the store since the last look."""
         self._stopping = False
         self._running: asyncio.Task[None] | None = None
+        self.ends_process = False
+        """Whether its process ends with it: then calls of strategies have the same time to end as turns."""
+        self.on_drain: Callable[[DrainRequest], None] = lambda request: None
+        """Called when an operator has asked for the end of this worker."""
         self.begun = 0
         """How many turns were begun here with what waited in inboxes."""
 
@@ -194,29 +208,44 @@ class Worker:
             raise WorkerExistsError(self._owner.store.url)
         self._draining.worker = self
         self._owner.work = self.report
+        permits = self._owner.permits
+        permits.on_room, permits.on_wait = self._look_at_crowded, self._heard.set
         self._owner.on_work_changed()
         try:
             with self._engine.watch(None) as changes:
                 hearing = self._owner.supervisor.task("hearing of inboxes", partial(self._hear, changes))
                 working = self._owner.supervisor.task("working through inboxes", self._work)
+                draining = self._owner.supervisor.task("hearing of drains", self._hear_of_drains)
                 hearing.start()
+                draining.start()
                 working.start()
                 try:
                     await working.until_over()
                 finally:
                     await working.stop()
+                    await draining.stop()
                     await hearing.stop()
             self._owner.callers.check_open(None)
             await self._drain()
         finally:
             self._draining.worker = self._owner.work = None
+            permits.on_room = permits.on_wait = lambda: None
             self._owner.on_work_changed()
 
     def stop(self) -> None:
-        """Begin no more turns."""
-        self._stopping = True
+        """Begin no more turns; if the process ends with this worker, leave to others what strategies ask from now."""
+        self._stopping, self._owner.offers.is_draining = True, self.ends_process
         self._heard.set()
         self._owner.on_work_changed()
+
+    async def _hear_of_drains(self) -> None:
+        await hear_of_drains(self._owner.store, self._owner.name, self._be_drained)
+
+    def _be_drained(self, request: DrainRequest) -> None:
+        if not self._stopping:
+            self._drain_s = self._drain_s if request.within_s is None else request.within_s
+            self.stop()
+            self.on_drain(request)
 
     def report(self) -> WorkReport:
         """How much it does, and whether it is about to end."""
@@ -229,9 +258,13 @@ class Worker:
 
     # --- for the engine ----------------------------------------------------------------------------
 
-    def admits(self, session_id: str) -> bool:
-        """Whether a turn of a session may begin now; if not, the session is queued."""
+    def admits(self, session: Session) -> bool:
+        """Whether a turn of a session may begin now; if not, the session is queued, or left for later."""
+        session_id = session.id
         if self._stopping:
+            return False
+        if self._owner.permits.is_crowded(session):
+            self._crowded[session_id] = self._owner.clock.monotonic()
             return False
         if session_id in self.active:
             is_admitted = session_id in self._called or not self._line
@@ -241,18 +274,25 @@ class Worker:
             self._called.pop(session_id, None)
             self.active.setdefault(session_id, None)
         else:
-            self._line.setdefault(session_id)
+            self._enqueue(session_id, priority_of(session.labels))
         return is_admitted
+
+    def _enqueue(self, session_id: str, priority: int) -> None:
+        """Let a session wait for its turn, behind those that came before it."""
+        if session_id not in self._line:
+            self._line[session_id] = rank_of(self._owner.now(), priority)
 
     def saw(self, session: Session, *, under_way: bool) -> None:
         """A commit of a session was made here."""
+        if self._stopping:
+            self._is_over.set()
         agent = agent_fold(session)
         if agent.turn is not None and under_way:
             self.active[session.id] = agent.turn
             return
         has_more = agent.turn is None and bool(agent.inbox.waiting)
         if has_more and self._is_ready(session.next_due()):
-            self._line.setdefault(session.id)
+            self._enqueue(session.id, priority_of(session.labels))
         self.release(session.id)
 
     def release(self, session_id: str) -> None:
@@ -266,7 +306,25 @@ class Worker:
 
     @property
     def _has_room(self) -> bool:
-        return len(self.active) < self._turns
+        return self._at_work < self._turns
+
+    @property
+    def _at_work(self) -> int:
+        """How many turns are under way here and do not wait for a limit of the fleet."""
+        waiting = self._owner.permits.waiting
+        return sum(session_id not in waiting for session_id in self.active) if waiting else len(self.active)
+
+    @property
+    def _has_calls(self) -> bool:
+        """Whether calls are under way in this process that do not wait for a limit of the fleet."""
+        return any(session_id not in self._owner.permits.waiting for session_id in self._engine.under_way())
+
+    def _look_at_crowded(self) -> None:
+        """There are few who wait for a limit by now: some of those that were left for later may begin."""
+        for session_id in list(self._crowded)[:LOOK_ROWS]:
+            del self._crowded[session_id]
+        self._has_news = True
+        self._heard.set()
 
     def _is_ready(self, due: int | None) -> bool:
         return due is None or due <= self._owner.now()
@@ -284,7 +342,7 @@ class Worker:
         next_look = 0.0
         while not self._stopping:
             began = self._owner.clock.monotonic()
-            wanted = self._has_room and len(self._line) < self._turns
+            wanted = self._has_room and (len(self._line) < self._turns or self._has_priorities)
             if wanted and began >= next_look:
                 self._has_news = False
                 await self._look()
@@ -301,26 +359,30 @@ class Worker:
         """Find sessions that have something to do and no owner."""
         now = self._owner.clock.monotonic()
         self._passed_over = {each: at for each, at in self._passed_over.items() if now - at[1] < PASSED_OVER_S}
+        self._crowded = {each: at for each, at in self._crowded.items() if now - at < PASSED_OVER_S}
         store, services = self._owner.store, self._owner.offers.services
-        ready: list[str] = []
+        ready: list[tuple[str, int]] = []
         for needs in await store.open_needs(services):
             row_needs = parse_needs(needs)
             if INBOX in row_needs.words and all(map(self._owner.offers.may_meet, row_needs.named)):
-                limit = LOOK_ROWS + len(self._passed_over) + len(self.active)
+                limit = LOOK_ROWS + len(self._passed_over) + len(self._crowded) + len(self.active)
                 found = await store.open_sessions(needs, services, limit=limit)
-                ready += [each.session_id for each in found if self._wants(each)]
+                ready += [(each.session_id, row_needs.priority) for each in found if self._wants(each)]
+        self._has_priorities = any(priority for _, priority in ready)
         self._owner.random.shuffle(ready)  # other workers find the same ones, and should not all begin with the same
-        for session_id in ready:
-            self._line.setdefault(session_id)
+        for session_id, priority in ready:
+            self._enqueue(session_id, priority)
 
     def _wants(self, found: OpenSession) -> bool:
         position, _ = self._passed_over.get(found.session_id, (0, 0.0))
-        return found.session_id not in self.active and position != found.position
+        left = found.session_id in self.active or found.session_id in self._crowded
+        return not left and position != found.position
 
     def _fill(self) -> None:
         """Take sessions from the queue, as long as there is room."""
         while self._line and self._has_room:
-            session_id, _ = self._line.popitem(last=False)
+            session_id = min(self._line, key=self._line.__getitem__)
+            del self._line[session_id]
             if session_id not in self.active:
                 self.active[session_id] = None
                 self._called[session_id] = self._owner.spawn(self._attend(session_id))
@@ -338,10 +400,10 @@ class Worker:
                 self.release(session_id)
 
     async def _drain(self) -> None:
-        """Wait for the turns that are under way."""
+        """Wait for the turns and calls under way. Those that wait for a limit of the fleet are left to others."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self._drain_s):
-                while self.active:
+                while self._at_work or (self.ends_process and self._has_calls):
                     self._is_over.clear()
                     await self._is_over.wait()
 

@@ -24,6 +24,8 @@ _COMMANDS = {
     "enqueue": "Send a message to an agent, for a worker.",
     "queue": "Show what was sent to an agent, and the results.",
     "worker": "Work through what was sent to agents.",
+    "workers": "List the processes at work; let one drain.",
+    "limits": "Limit what all processes on a store do together.",
     "ps": "List background processes.",
     "kill": "End a background process.",
     "logs": "Show what has happened in a background process.",

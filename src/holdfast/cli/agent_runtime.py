@@ -58,9 +58,10 @@ def make_runtime(
     commands: Sequence[Callable[..., Any]] = (),
     *,
     agents: Sequence[str] = (),
+    limits: Sequence[str] = (),
 ) -> Runtime:
     """A runtime with these models, of which the first is that of new sessions, these tools and commands, and the
-    subagents of these files and directories."""
+    subagents of these files and directories. It declares these limits of the fleet."""
     from holdfast.agent.runtime import Runtime
     from holdfast.agent.tools.catalog import DeclaredTool
 
@@ -74,6 +75,7 @@ def make_runtime(
         commands=commands,
         agents=agents,
         service=settings().services,
+        limits=limits,
     )
     for name, (each, its_model) in zip(models, found, strict=True):
         runtime.add_model(name, each, its_model)

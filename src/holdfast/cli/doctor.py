@@ -21,10 +21,12 @@ from holdfast.core.queries import OWN_TOOLS
 
 if TYPE_CHECKING:
     from holdfast.core.state import Session
+    from holdfast.engine.fleet_limits import LimitReport
     from holdfast.engine.offers import ListedOffers
     from holdfast.engine.presence import ProcessRow
     from holdfast.engine.waits import Wait, WaitTable
     from holdfast.store import Store
+    from holdfast.store.permits import PermitWait
     from holdfast.store.session_rows import SessionRow
 
 _TRIES = 5
@@ -92,6 +94,8 @@ class _Report(msgspec.Struct):
     """How many there are."""
     between_turns: int = 0
     """Those of them that are conversations which wait for their next input."""
+    limits: list[LimitReport] = []
+    """The limits of the fleet, and how much of each is in use."""
 
     def add_still(self, session_id: str, service: str, wait: Wait) -> None:
         """A session that does not move."""
@@ -163,6 +167,11 @@ def _print_still(report: _Report) -> None:
         click.echo(f"… and {count(left, 'session')} more; --json names up to {MOST_STILL:,}.")
     if resting:
         click.echo(f"{count(resting, 'conversation')} between turns.")
+    for limit in report.limits:
+        for used in limit.counters:
+            if used.waiting:
+                place = f"{used.taken} of {limit.most} in use, {count(used.waiting, 'call')} waiting"
+                click.echo(f"limit {plain(used.counter)}  {place}")
     for row in report.processes:
         if report.still or row.troubles:
             click.echo(f"{row.name}  at work for {_since(row.since)}, {_offers_text(row.offers)}")
@@ -232,6 +241,7 @@ async def _check_all(report: _Report, dry_run: bool) -> None:
                 await _check(store, session_id, report, dry_run)
             progress.tell(report.sessions)
             if page.next is None:
+                await _explain_limits(store, report)
                 report.keep_most_still()
                 progress.clear()
                 return
@@ -297,6 +307,23 @@ async def _check(store: Store, session_id: str, report: _Report, dry_run: bool) 
         if session is not None:
             await _explain(store, session, report)
     report.sessions += 1
+
+
+async def _explain_limits(store: Store, report: _Report) -> None:
+    """Note what waits for a limit of the fleet. Such sessions have an owner, and move by themselves."""
+    from holdfast.engine.fleet_limits import limit_reports
+    from holdfast.engine.waits import wait_for_limits
+
+    report.limits = await limit_reports(store)
+    in_line: dict[str, list[PermitWait]] = {}
+    for each in await store.permit_waits(limit=MOST_STILL):
+        in_line.setdefault(each.session_id, []).append(each)
+    for session_id, waits in in_line.items():
+        try:
+            service = (await store.session(session_id)).summary.service
+        except HoldfastError:
+            continue  # deleted, or damaged: that is said elsewhere
+        report.add_still(session_id, service, wait_for_limits(waits))
 
 
 async def _explain(store: Store, session: Session, report: _Report) -> None:

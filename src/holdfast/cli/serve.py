@@ -15,6 +15,7 @@ import click
 
 from holdfast.cli.agent_runtime import agents_options, find_agents, make_runtime, model_names
 from holdfast.cli.errors import InputError
+from holdfast.cli.limits import declared_limits
 from holdfast.cli.models import MODEL_VARIABLE, close_provider
 from holdfast.cli.options import common, service_option, settings
 from holdfast.cli.output import plain, print_json
@@ -129,7 +130,8 @@ def serve_command(
         url = settings().url(create=True)
         found = [*find_tools(tools), *find_servers(servers)]
         defined = find_agents(agents, none=no_agents)
-        runtime = make_runtime(url, model_names(models), base_url, found, agents=defined)
+        declared = declared_limits(())
+        runtime = make_runtime(url, model_names(models), base_url, found, agents=defined, limits=declared)
     http = HttpSettings(host, port, local_token(), tuple(map(str.lower, names)))
     asked_for = {"work": turns, "demo": demo, "packages": allow_packages}
     features = frozenset(name for name, wanted in asked_for.items() if wanted)

@@ -19,6 +19,7 @@ from holdfast.cli.errors import InputError
 from holdfast.cli.options import CliSettings, settings
 
 if TYPE_CHECKING:
+    from holdfast.engine.fleet_limits import Limit
     from holdfast.programs.registry import Strategy
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -65,6 +66,23 @@ def load_served() -> list[Strategy]:
 def services_in_config() -> tuple[str, ...]:
     """The services that `service` names in the project's file: one, or a list."""
     return config_texts("service", '"billing"')
+
+
+def limits_in_config() -> list[Limit]:
+    """The limits of a fleet that the table `limits` has in the project's file: counts by subject."""
+    from holdfast.core.errors import InvalidValueError
+    from holdfast.engine.fleet_limits import limits_of
+
+    if (found := read_config()) is None:
+        return []
+    file, said = found
+    declared = said.get("limits", {})
+    if not isinstance(declared, dict):
+        raise InputError(f'{file}: limits has to be a table, as in [limits] and below it "service:billing" = 20')
+    try:
+        return limits_of(declared)
+    except InvalidValueError as error:
+        raise InputError(f"{file}: {error}") from None
 
 
 def _named_in_config() -> list[tuple[str, str]]:

@@ -125,7 +125,7 @@ class _Screen:
 class _Row:
     """What is shown of a session."""
 
-    def __init__(self, row: SessionRow, session: Session, wait: Wait | None) -> None:
+    def __init__(self, row: SessionRow, session: Session, wait: Wait | None, limits: list[str]) -> None:
         from holdfast.agent.machine.fold import agent_fold
         from holdfast.agent.machine.queries import InputQuery
 
@@ -139,6 +139,8 @@ class _Row:
         self.waits = [_awaited(query) for query in pending if not isinstance(query, InputQuery)]
         self.is_between_turns = any(isinstance(query, InputQuery) for query in pending)
         self.missing = wait.missing if wait is not None and wait.is_stuck and row.owner is None else []
+        self.limits = limits
+        """The limits of the fleet that calls of it wait for."""
         self.queue = len(agent_fold(session).inbox.waiting)
         self.tokens = session.metrics.total_tokens
         self.cost = session.metrics.cost
@@ -175,6 +177,7 @@ class _Row:
             "waits_for": self.waits,
             "between_turns": self.is_between_turns,
             "missing": self.missing,
+            "limits": self.limits,
             "created_at": self.created_at,
             "updated_at": self.updated_at,
             "queue": self.queue,
@@ -208,7 +211,13 @@ class _RowReader:
             for row, session in read
             if row.owner is None and not session.is_terminal
         }
-        rows = [_Row(row, session, wait_of(session, here, now, mail.get(session.id, 0))) for row, session in read]
+        limits: dict[str, dict[str, None]] = {}
+        for each in await self._store.permit_waits([row.session_id for row, _ in read]) if read else []:
+            limits.setdefault(each.session_id, {})[each.counter] = None
+        rows = [
+            _Row(row, session, wait_of(session, here, now, mail.get(session.id, 0)), [*limits.get(session.id, ())])
+            for row, session in read
+        ]
         shown = {row.session_id for row in rows}
         self._known = {session_id: session for session_id, session in self._known.items() if session_id in shown}
         return rows, page.next is not None
@@ -303,6 +312,8 @@ def _table(rows: list[_Row], columns: int) -> Table:
         waits = ", ".join(_with_counts(row.waits)) or ("the next input" if row.is_between_turns else "")
         if row.state == "imported":
             waits = "somebody to adopt it"
+        elif row.limits:
+            waits = f"the limit {', '.join(row.limits)}"
         elif row.missing:
             waits = f"a process that serves {', '.join(row.missing)}"
         table.add_row(

@@ -21,6 +21,7 @@ from holdfast.agent.machine.turn_input import input_of
 from holdfast.agent.worker import DEFAULT_TURNS, DRAIN_S, Worker
 from holdfast.cli.agent_runtime import agents_options, find_agents, make_runtime, model_names
 from holdfast.cli.errors import InputError
+from holdfast.cli.limits import declared_limits, limit_option
 from holdfast.cli.models import MODEL_VARIABLE, close_provider
 from holdfast.cli.options import common, service_option, settings
 from holdfast.cli.output import clock, dim, duration, one_line, print_json, width
@@ -85,6 +86,7 @@ if TYPE_CHECKING:
     metavar="SECONDS",
     help="How long running turns may take to end when the worker stops.",
 )
+@limit_option
 @serve_option
 @service_option
 @common()
@@ -99,6 +101,7 @@ def worker_command(
     no_agents: bool,
     turns: int,
     drain: float,
+    limits: tuple[str, ...],
 ) -> int:
     """Work through what was sent to the sessions of a store, with `holdfast enqueue` or from Python.
 
@@ -106,7 +109,7 @@ def worker_command(
 
     Any number of workers can share a store; if one dies, the others resume its turns. After SIGTERM or Ctrl-C, a worker
     begins no more turns, and exits when those that are running have ended. A second signal ends it at once, and leaves
-    its turns to other workers.
+    its turns to other workers. `holdfast workers drain` ends it in the same way, from any machine.
     """
     names = model_names(models)
     if not load_served() and not names and not tools and not servers:
@@ -115,7 +118,8 @@ def worker_command(
         )
     found = [*find_tools(tools), *find_servers(servers)]
     defined = find_agents(agents, none=no_agents)
-    runtime = make_runtime(settings().url(create=True), names, base_url, found, find_commands(commands), agents=defined)
+    url, declared = settings().url(create=True), declared_limits(limits)
+    runtime = make_runtime(url, names, base_url, found, find_commands(commands), agents=defined, limits=declared)
     return asyncio.run(_work(runtime, turns, drain))
 
 
@@ -131,6 +135,8 @@ async def _work(runtime: Runtime, turns: int, drain: float) -> int:
             holdfast.on_commit(log.committed)
             holdfast.drive("llm", log.answering(ModelDriver(runtime, runtime.mount)))
             worker = runtime.work(turns, drain_s=drain)
+            worker.ends_process = True
+            worker.on_drain = lambda request: log.draining(worker, f"asked by {request.by}")
             working = asyncio.create_task(worker.run())
             with _stopped_by_signals(worker, working, log):
                 log.write("ready", f"working on {settings().url()}, up to {turns} turns at a time", turns=turns)
@@ -156,9 +162,8 @@ def _stopped_by_signals(worker: Worker, working: asyncio.Task[None], log: _Log) 
         if worker.is_stopping:
             working.cancel()
             return
-        running = len(worker.active)
         worker.stop()
-        log.write("draining", f"{_turns(running)} running; a second signal ends the worker at once", turns=running)
+        log.draining(worker, "a second signal ends the worker at once")
 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop)
@@ -190,6 +195,11 @@ class _Log:
             print_json({"type": what, **more})
         else:
             click.echo(f"{what}: {text}")
+
+    def draining(self, worker: Worker, why: str) -> None:
+        """It begins nothing more."""
+        running = len(worker.active)
+        self.write("draining", f"{_turns(running)} running; {why}", turns=running)
 
     def answering(self, driver: ModelDriver) -> Effect:
         """The driver, with a line for every question that it answers."""

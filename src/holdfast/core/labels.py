@@ -1,4 +1,8 @@
-"""Titles and labels: what people call a session by, and find it again by. Nothing else follows from them."""
+"""Titles and labels: what people call a session by, and find it again by.
+
+A label `NAME=VALUE` is also what a fleet counts and orders its work by: limits by key look at the value of a name, and
+`priority=5` says what goes first. Nothing else follows from them.
+"""
 
 from __future__ import annotations
 
@@ -18,6 +22,13 @@ MAX_LABEL_CHARS = 64
 
 MAX_LABELS = 20
 """Labels of a session: more tell nothing apart, and each listing shows them all."""
+
+
+PRIORITY = "priority"
+"""The name of the label that says what goes first."""
+
+MAX_PRIORITY = 9
+"""The highest priority; the lowest is as far below 0, which is the usual one."""
 
 
 class LabelMessage(msgspec.Struct, frozen=True, omit_defaults=True, tag="label", tag_field="type"):
@@ -50,10 +61,37 @@ def check_labels(labels: Iterable[object]) -> list[str]:
         ):
             why = f"each is 1 to {MAX_LABEL_CHARS} printable characters without a comma, got {label!r}"
             raise InvalidValueError("labels", why)
+        if label.startswith(f"{PRIORITY}=") and _priority(label) is None:
+            why = f"a priority is a whole number from -{MAX_PRIORITY} to {MAX_PRIORITY}, got {label!r}"
+            raise InvalidValueError("labels", why)
         found.add(label)
     if len(found) > MAX_LABELS:
         raise InvalidValueError("labels", f"a session has at most {MAX_LABELS}, got {len(found)}")
     return sorted(found)
+
+
+def label_value(labels: Iterable[str], name: str) -> str | None:
+    """The value of the label `NAME=VALUE`, the first of them; None if there is none."""
+    prefix = f"{name}="
+    return next((label.removeprefix(prefix) for label in labels if label.startswith(prefix)), None)
+
+
+def priority_of(labels: Iterable[str]) -> int:
+    """The priority that labels say; 0 if they say none."""
+    return next((found for label in labels if (found := _priority(label)) is not None), 0)
+
+
+def _priority(label: str) -> int | None:
+    name, _, text = label.partition("=")
+    if name != PRIORITY or not text.removeprefix("-").isdecimal() or len(text) > 2:
+        return None
+    number = int(text)
+    return number if -MAX_PRIORITY <= number <= MAX_PRIORITY else None
+
+
+def inherited_labels(labels: Iterable[str]) -> list[str]:
+    """The labels that a child has from its parent: what it is counted and ordered by."""
+    return [label for label in labels if "=" in label]
 
 
 def title_from(text: str) -> str:

@@ -19,6 +19,7 @@ import msgspec
 
 from holdfast.core.errors import InvalidValueError
 from holdfast.core.kinds import KindFold
+from holdfast.core.labels import PRIORITY, priority_of
 from holdfast.core.queries import LlmQuery, Query, is_own
 
 if TYPE_CHECKING:
@@ -156,26 +157,36 @@ def row_needs(session: Session, own: str | None) -> str:
 
     That is a model (`llm`, `model:NAME`, `provider:NAME`), a tool (`tool:NAME`), `human` for whoever answers people,
     `child`, a word of its program kind, or `run`. Empty if it has ended, or only a host, a person or time moves it on.
-    Each is a hint: who reads the session itself knows better. A comma in a name is written `%2C`.
+    Each is a hint: who reads the session itself knows better. A comma in a name is written `%2C`. A priority of the
+    session stands among them (`priority:5`), so that those who look for work find it by the same index.
     """
     state, groups, kind_fold = session.state, session.pending.groups, session.kind_fold
     if state != "paused":
-        return RUN if state == "running" else ""
+        return _with_priority([RUN], session) if state == "running" else ""
     found = {name for query in groups.values() for name in _process_needs(query, query_needs(session, query))}
     if own is not None and kind_fold.next_due() is None:
         found |= {own, *map(_need_name, kind_fold.waiting_needs())}
-    text = ",".join(sorted(found))
-    return text if len(text) <= MAX_NEEDS_CHARS else MANY
+    text = _with_priority(found, session)
+    return text if len(text) <= MAX_NEEDS_CHARS else _with_priority([MANY], session)
 
 
 def only_query_traits(session: Session, only: PendingQuery) -> tuple[str, int]:
     """`row_needs` and `count_asked` of a session that is paused and waits for this alone, as nearly always."""
     query, is_under_way = only.query, only.attempts and only.deaths
-    if query.kind == "llm" and type(session.kind_fold) is KindFold:  # a strategy, and who answers it is known
-        return _answerer_needs(session.llm), int(session.llm == HOST and not is_under_way)
+    if query.kind == "llm" and type(session.kind_fold) is KindFold and not session.labels:
+        return _answerer_needs(session.llm), int(session.llm == HOST and not is_under_way)  # of a strategy
     needs = query_needs(session, query)
     asks = 0 if is_under_way else int(_goes_to_host(query, needs))
-    return ",".join(_process_needs(query, needs)), asks
+    found = _process_needs(query, needs)
+    return (_with_priority(found, session) if session.labels else ",".join(found)), asks
+
+
+def _with_priority(needs: Iterable[str], session: Session) -> str:
+    """Needs as a row has them, with the priority of the session if it has one."""
+    names = sorted(needs)
+    if names and session.labels and (priority := priority_of(session.labels)):
+        names = sorted([*names, f"{PRIORITY}:{priority}"])
+    return ",".join(names)
 
 
 def _process_needs(query: Query, needs: Sequence[Need]) -> Sequence[str]:
@@ -217,12 +228,14 @@ class RowNeeds(NamedTuple):
     """Models and tools."""
     words: frozenset[str]
     """The others: `run`, `many`, `human`, `child`, and words of program kinds."""
+    priority: int = 0
 
 
 def parse_needs(text: str) -> RowNeeds:
     """What a row says that its session needs."""
     named: list[Need] = []
     words: set[str] = set()
+    priority = 0
     for word in text.split(","):
         kind, _, written = word.partition(":")
         name = written.replace("%2C", ",").replace("%25", "%")
@@ -231,9 +244,11 @@ def parse_needs(text: str) -> RowNeeds:
                 named.append(ANY_MODEL)
             case "model" | "provider" | "tool":
                 named.append(Need(kind, name))
+            case "priority" if name.removeprefix("-").isdecimal():
+                priority = int(name)
             case _:
                 words.add(word)
-    return RowNeeds(named, frozenset(words))
+    return RowNeeds(named, frozenset(words), priority)
 
 
 def explain_missing(needs: Sequence[Need]) -> str:

@@ -14,6 +14,7 @@ from holdfast.core.decide import CancelMessage, FeedMessage, GivenAnswer, Messag
 from holdfast.core.errors import HoldfastError, SessionExistsError, SessionNotFoundError
 from holdfast.core.events import Event
 from holdfast.core.ids import child_session_id
+from holdfast.core.labels import inherited_labels
 from holdfast.core.queries import Answer, ChildQuery, Failure, Value
 from holdfast.core.records import CancelledRecord, CompletedRecord, Parent, Program, StartedRecord
 from holdfast.core.state import Session, State
@@ -153,6 +154,7 @@ class ChildSessions:
             prices=parent.started.prices if start.prices is None else start.prices,
             parent=Parent(parent.id, query.id),
             seed=seed,
+            labels=inherited_labels(parent.labels),
         )
 
     async def _agent(self, parent: Session, query: ChildQuery) -> ChildStart:

@@ -28,6 +28,7 @@ from holdfast.core.state import Session
 from holdfast.engine.drivers import CUT_OFF, DIED, SHUT_DOWN, UNHEARD, Attempt, Driver, failure_of, given_up
 from holdfast.engine.errors import StaleError
 from holdfast.engine.owner import Owner
+from holdfast.engine.permits import Permit
 from holdfast.engine.slots import EffectSlot, current_slot
 from holdfast.engine.store_trouble import insist
 from holdfast.store.errors import LeaseHeldError
@@ -96,6 +97,8 @@ class Effects:
         """Those under way, by query."""
         self._slots: dict[str, EffectSlot] = {}
         """The slots that are taken, by query."""
+        self._permits: dict[str, Permit] = {}
+        """The permits that planned effects need, by query."""
         self._recovering: set[str] = set()
         """Queries that a process which is gone has attempted."""
         self._known: set[str] = set()
@@ -114,14 +117,14 @@ class Effects:
         """Plan what is answered here of a pause, and give it back with the attempts for which a slot is free."""
         attempts: list[RecordDraft] = []
         paused = outcome.record
-        if type(paused) is not PausedRecord or self._owner.callers.is_closed:
+        if type(paused) is not PausedRecord or self._begins_nothing(session):
             return [outcome]
         for query in paused.queries:
             if query.kind == "child":
                 self._planned.append(query)
             elif (driver := self._owner.driver_of(session, query)) is not None:
                 self._planned.append(query)
-                if self._try_take(query.id, driver):
+                if not self._needs_permit(session, query) and self._try_take(query.id, driver):
                     attempts.append(RecordDraft(AttemptedRecord(query_id=query.id, driver=driver.name)))
         if attempts and len(attempts) == len(paused.queries):
             return [attempted_pause(paused, outcome.body)]
@@ -133,7 +136,7 @@ class Effects:
         What may simply be run again gets its attempt recorded with the takeover, where a slot is free.
         """
         attempts: list[RecordDraft] = []
-        if self._owner.callers.is_closed:
+        if self._begins_nothing(session):
             return attempts
         for asked, each in session.pending.items():
             query = each.query
@@ -146,11 +149,25 @@ class Effects:
             if driver is None:
                 continue  # a child
             may_run = not each.attempts or (driver.may_repeat and self._deaths(each) < self._owner.max_deaths)
-            if may_run and self._try_take(asked, driver):
+            needs_permit = self._needs_permit(session, query)
+            if may_run and not needs_permit and self._try_take(asked, driver):
                 attempts += map(RecordDraft, self.new_attempt(each, driver.name))
             elif each.attempts:
                 self._recovering.add(asked)
         return attempts
+
+    def _begins_nothing(self, session: Session) -> bool:
+        """Whether effects of a session are left to others. Turns of agents end where they have begun."""
+        return self._owner.callers.is_closed or (self._owner.offers.is_draining and not session.kind_fold.turns)
+
+    def _needs_permit(self, session: Session, query: Query) -> bool:
+        """Whether an effect needs a permit of the fleet: then its attempt is recorded once it has that."""
+        if not self._owner.permits.limits:
+            return False
+        permit = self._owner.permits.permit(session, query)
+        if permit is not None:
+            self._permits[query.id] = permit
+        return permit is not None
 
     def _try_take(self, asked: str, driver: Driver) -> bool:
         """Take a slot for an effect if one is free."""
@@ -228,12 +245,14 @@ class Effects:
         pending = session.pending
         for query in planned:
             if query.id not in pending:
+                self._permits.pop(query.id, None)
                 if query.id in self._slots and query.id not in self.running:
                     self._slots.pop(query.id).end()
             elif isinstance(query, ChildQuery):
                 self._children.take_up(session.id, query)
             elif query.id not in self.running:
-                self.running[query.id] = asyncio.get_running_loop().create_task(self._execute(query, pending[query.id]))
+                work = self._execute(query, pending[query.id], self._permits.pop(query.id, None))
+                self.running[query.id] = asyncio.get_running_loop().create_task(work)
         for asked, task in list(self.running.items()):
             if asked not in pending:
                 del self.running[asked]
@@ -246,7 +265,7 @@ class Effects:
         """Forget what was planned. What is under way continues."""
         for asked in [asked for asked in self._slots if asked not in self.running]:
             self._slots.pop(asked).end()
-        self._planned = []
+        self._planned, self._permits = [], {}
 
     def stop(self) -> None:
         """Stop what is under way."""
@@ -285,14 +304,14 @@ class Effects:
 
     # --- one effect ---------------------------------------------------------------------------------
 
-    async def _execute(self, query: Query, pending: PendingQuery | None) -> None:
+    async def _execute(self, query: Query, pending: PendingQuery | None, permit: Permit | None) -> None:
         """Run the effect of a query, as it was asked, and bring its answer home."""
         session_id = self._session.id
         driver = self._owner.drivers.find(session_id, query)
         if driver is None:
             return
         taken = self._slots.get(query.id)
-        slot = taken or self._slots.setdefault(query.id, EffectSlot(driver.slots, session_id))
+        slot = taken or self._slots.setdefault(query.id, EffectSlot(driver.slots, session_id, permit))
         current_slot.set(slot)
         try:
             try:

@@ -76,6 +76,10 @@ class Engine:
         live = self._live_sessions.get(session_id)
         return live.known if live is not None else None
 
+    def under_way(self) -> list[str]:
+        """The sessions with effects or a long step under way here."""
+        return [session_id for session_id, live in self._live_sessions.items() if live.is_under_way]
+
     def waits_for_child(self, session_id: str) -> bool | None:
         """Whether a query of a session for a child is pending; None if the session is not at hand."""
         live = self._live_sessions.get(session_id)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Self, TypeAlias
+from typing import Any, Self
 
 import msgspec
 
@@ -18,7 +18,6 @@ from holdfast.core.decide import (
     AssignMessage,
     CancelMessage,
     FeedMessage,
-    GivenAnswer,
     Message,
     decide_start,
 )
@@ -29,7 +28,7 @@ from holdfast.core.ids import DEFAULT_SERVICE, new_session_id
 from holdfast.core.kinds import find_kind
 from holdfast.core.labels import LabelMessage
 from holdfast.core.needs import ANY, HOST, why_left
-from holdfast.core.queries import Failure, Usage, Value
+from holdfast.core.queries import Usage
 from holdfast.core.records import CompletedRecord, Entry, Program
 from holdfast.core.state import Session, State
 from holdfast.core.status import parse_pending_filter, snapshot
@@ -39,7 +38,9 @@ from holdfast.engine.checkpoints import folded_session
 from holdfast.engine.drivers import DEFAULT_CONCURRENCY, MAX_DEATHS, Driver, Effect, Finder, Probe, Recovery
 from holdfast.engine.engine import Engine
 from holdfast.engine.errors import ResultTimeoutError, SessionFailedError, TooManyEntriesError
+from holdfast.engine.fleet_limits import LimitReport, limit_reports, parse_limits, remove_limits
 from holdfast.engine.forks import ForkRequest, fork_points, make_fork
+from holdfast.engine.given_answers import Answers, given_answers
 from holdfast.engine.host_view import feed, pending_below, until_needed
 from holdfast.engine.offers import Offer
 from holdfast.engine.own_drivers import own_effects
@@ -49,7 +50,7 @@ from holdfast.engine.questions import QuestionPage, waiting_questions
 from holdfast.engine.replay_check import ReplayOutcome, check_replay, check_stored_replay
 from holdfast.engine.starts import start_again
 from holdfast.engine.upkeep import Upkeep
-from holdfast.engine.waits import messages_left, wait_of
+from holdfast.engine.waits import messages_left, wait_for_limits, wait_of
 from holdfast.programs.contract import ProgramKind
 from holdfast.programs.language import StepLimits
 from holdfast.programs.lookup import budget_in_ctx, find_program
@@ -68,9 +69,6 @@ HOT_PROGRAMS = 1_000
 COMPARED_ENTRIES = 20_000
 """Entries of the longer of two sessions that are compared: half a second of reading."""
 
-Answers: TypeAlias = Mapping[str, Any] | Any
-"""An answer (a value, a `Failure`, a `GivenAnswer`), or answers by query id. A mapping is always the latter."""
-
 
 class Holdfast:
     """Sessions on one store. Made by `holdfast.open`, used as an async context manager."""
@@ -87,14 +85,17 @@ class Holdfast:
         environment: Environment | None = None,
         max_deaths: int = MAX_DEATHS,
         close_s: float = CLOSE_S,
+        limits: Iterable[str] | Mapping[str, Any] = (),
     ) -> None:
         """`service` names the services that this process serves; sessions that are started here belong to the first.
 
         `hot_programs` are kept in memory at most; `lease_ms` is how long a session is held without a sign of life. A
         call at which `max_deaths` processes have died, one after the other, is answered by a failure. When it is
-        closed, effects that cannot be run again have `close_s` seconds to end.
+        closed, effects that cannot be run again have `close_s` seconds to end. `limits` are declared for all processes
+        on the store, as `limit` does.
         """
         self.store = store
+        self._limits = parse_limits(limits)
         services = [service] if isinstance(service, str) else service
         self._owner = Owner(store, lease_ms, environment or Environment(), services=services, seam=seam)
         if max_deaths < 1:
@@ -118,6 +119,7 @@ class Holdfast:
     async def __aenter__(self) -> Self:
         await self.store.open()
         await self._owner.agree_on_time()
+        await self._owner.permits.declare(self._limits)
         self._upkeep.start(self._engine)
         return self
 
@@ -125,6 +127,7 @@ class Holdfast:
         self._owner.callers.close()
         await self._upkeep.stop()
         await self._engine.close()
+        await self._owner.permits.close()
         await self.store.close()
 
     async def start(
@@ -189,7 +192,7 @@ class Holdfast:
         Queries of children are answered under the ids that they are shown with (`q-3.q-0`); for those, all answers are
         checked before the first is taken.
         """
-        return await feed(self._engine, session_id, FeedMessage(_given(answers, usage), by), wait)
+        return await feed(self._engine, session_id, FeedMessage(given_answers(answers, usage), by), wait)
 
     async def cancel(self, session_id: str, reason: str | None = None, *, by: str | None = None) -> Event:
         """End a session, and the children it waits for."""
@@ -264,7 +267,9 @@ class Holdfast:
         shown["owner"] = row.owner
         if session.started is not None and session.started.service != DEFAULT_SERVICE:
             shown["service"] = session.started.service
-        if row.owner is None and not session.is_terminal:
+        if self._owner.permits.limits and (in_line := await self.store.permit_waits([session_id])):
+            shown["waits"] = msgspec.to_builtins(wait_for_limits(in_line))
+        elif row.owner is None and not session.is_terminal:
             here, mail = await processes(self.store), await messages_left(self.store, session_id)
             if (wait := wait_of(session, here, self._owner.now(), mail)) is not None:
                 shown["waits"] = msgspec.to_builtins(wait)
@@ -411,6 +416,23 @@ class Holdfast:
         for name, (effect, recovery) in own_effects(self.store, home).items():
             self.drive(name, effect, recovery=recovery)
 
+    async def limit(self, limits: Iterable[str] | Mapping[str, Any]) -> None:
+        """Let all processes on the store keep to limits: `["service:billing=20", "model:openai:gpt-5=60/m"]`.
+
+        A limit on the same subject is replaced. See the page about limits for what can be limited.
+        """
+        await self._owner.permits.declare(parse_limits(limits))
+
+    async def unlimit(self, names: Iterable[str]) -> list[str]:
+        """Remove limits by what they are on, as `limits` names it; gives those that were there."""
+        removed = await remove_limits(self.store, names)
+        await self._owner.permits.read()
+        return removed
+
+    async def limits(self) -> list[LimitReport]:
+        """The limits that all processes on the store keep to, and how much of each is in use."""
+        return await limit_reports(self.store)
+
     async def clean(self) -> tuple[list[str], list[str]]:
         """End what was idle for too long, and delete ended sessions that were kept for long enough, now.
 
@@ -474,27 +496,3 @@ def _budget(given: Budget | Mapping[str, Any] | None) -> Budget | None:
         return msgspec.convert(dict(given), Budget)
     except msgspec.ValidationError as error:
         raise InvalidBudgetError(str(error)) from None
-
-
-def _given(answers: Answers, usage: Usage | None) -> list[GivenAnswer]:
-    if type(answers) is str:  # the usual one
-        return [GivenAnswer(Value(value=answers), None, usage)]
-    if not isinstance(answers, Mapping):
-        return [_one(answers, None, usage)]
-    if usage is not None and len(answers) > 1:
-        raise InvalidValueError("usage", "it belongs to one answer; give each of several its own with GivenAnswer(…)")
-    for asked in answers:
-        if not isinstance(asked, str):
-            why = f"{asked!r} is not a query id: a mapping is answers by query id; an object is fed as Value(…)"
-            raise InvalidValueError("answers", why)
-    return [_one(answer, asked, usage) for asked, answer in answers.items()]
-
-
-def _one(answer: Any, asked: str | None, usage: Usage | None) -> GivenAnswer:
-    match answer:
-        case GivenAnswer():
-            return msgspec.structs.replace(answer, query_id=asked or answer.query_id, usage=answer.usage or usage)
-        case Value() | Failure():
-            return GivenAnswer(answer, asked, usage)
-        case value:
-            return GivenAnswer(Value(value=value), asked, usage)

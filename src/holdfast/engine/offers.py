@@ -80,6 +80,8 @@ class ProcessOffers:
         self._programs = programs
         self._drivers = drivers
         self._others: list[Offer] = []
+        self.is_draining = False
+        """Whether this process is about to end: it begins no calls of strategies, and takes nothing up by itself."""
 
     def add(self, offer: Offer) -> None:
         """Ask this first, from now on."""
@@ -119,6 +121,8 @@ class ProcessOffers:
         Parents that wait for children are not among them, nor what is left to workers.
         """
         row = parse_needs(needs)
+        if self.is_draining:
+            return False
         if row.words & {RUN, MANY}:
             return True
         if row.words - {"human", "child"}:

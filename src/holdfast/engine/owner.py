@@ -27,6 +27,7 @@ from holdfast.engine.attachments import Attachment
 from holdfast.engine.callers import Callers
 from holdfast.engine.drivers import MAX_DEATHS, Driver, Drivers
 from holdfast.engine.offers import ProcessOffers
+from holdfast.engine.permits import FleetPermits
 from holdfast.engine.program_kinds import ProgramKinds
 from holdfast.engine.seals import Sealer
 from holdfast.engine.state_tool import asks_state
@@ -146,6 +147,7 @@ class Owner:
         self.callers = Callers(store.watch)
         self.supervisor = Supervisor()
         """What keeps the standing tasks of this engine at work."""
+        self.permits = FleetPermits(store, self.name, lease_ms, self.supervisor)
         self._background: set[asyncio.Task[Any]] = set()
 
     def token(self, size: int) -> str:

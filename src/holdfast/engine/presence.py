@@ -11,6 +11,7 @@ import contextlib
 
 import msgspec
 
+from holdfast import __version__
 from holdfast.core.errors import HoldfastError
 from holdfast.engine.engine import Engine
 from holdfast.engine.offers import ListedOffers
@@ -54,6 +55,8 @@ class ProcessRow(msgspec.Struct, frozen=True):
     """Its standing tasks that have failed lately: it is not well, though it is here."""
     work: WorkReport | None = None
     """What it works through inboxes with; None if it does not."""
+    version: str = ""
+    """Of Holdfast."""
 
     def is_here(self, now: int) -> bool:
         """Whether it has said so lately."""
@@ -96,7 +99,7 @@ class Presence:
 async def _announce(owner: Owner, since: int, troubles: list[TaskTrouble]) -> None:
     now = owner.now()
     work = owner.work() if owner.work is not None else None
-    row = ProcessRow(owner.name, since, now, owner.offers.listed(), troubles, work)
+    row = ProcessRow(owner.name, since, now, owner.offers.listed(), troubles, work, __version__)
     await owner.store.put_state(NAMESPACE, owner.name, msgspec.to_builtins(row))
     for gone in await processes(owner.store, beside=owner.name):
         if now - gone.seen_at > FORGOTTEN_MS:

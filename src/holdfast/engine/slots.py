@@ -11,6 +11,10 @@ from collections import OrderedDict, deque
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from contextvars import ContextVar
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from holdfast.engine.permits import Permit
 
 
 class Slots:
@@ -105,11 +109,15 @@ class SharedSlots:
 
 
 class EffectSlot:
-    """The slot of one effect: taken before it begins, and given back while it waits and once it is over."""
+    """The slot of one effect: taken before it begins, and given back while it waits and once it is over.
 
-    def __init__(self, slots: Slots | SharedSlots, session_id: str) -> None:
+    If the effect needs a permit of the fleet, that goes with the slot. Whoever waits for the permit holds no slot.
+    """
+
+    def __init__(self, slots: Slots | SharedSlots, session_id: str, permit: Permit | None = None) -> None:
         self._slots = slots
         self._session_id = session_id
+        self._permit = permit
         self._is_held = False
         self._is_over = False
         self._waits = 0
@@ -126,9 +134,24 @@ class EffectSlot:
         """Take the slot, in turn, unless the effect has it, waits, or is over."""
         self._taking = self._taking or asyncio.Lock()
         async with self._taking:
-            if not self._is_held and not self._is_over and not self._waits:
+            while not self._is_held and not self._is_over and not self._waits:
                 await self._slots.take(self._session_id)
                 self._is_held = True
+                if self._permit is not None:
+                    await self._take_permit(self._permit)
+
+    async def _take_permit(self, permit: Permit) -> None:
+        """Take the permit; if there is no room, give back the slot, and wait until it is worthwhile to try again."""
+        try:
+            reply = await permit.take()
+        except BaseException:
+            self._give_back()
+            raise
+        if reply.waits_for is not None:
+            if self._is_held:  # and no other part of the effect has given it back meanwhile
+                self._is_held = False
+                self._slots.give_back(self._session_id)
+            await permit.room()
 
     def end(self) -> None:
         """The effect is over, or will not begin."""
@@ -139,6 +162,8 @@ class EffectSlot:
         if self._is_held:
             self._is_held = False
             self._slots.give_back(self._session_id)
+        if self._permit is not None:
+            self._permit.give_back()
 
     @asynccontextmanager
     async def given_back(self) -> AsyncIterator[None]:

@@ -84,6 +84,7 @@ class Upkeep:
                 "resuming sessions of dead owners": partial(_looking, self._takeover.run_lost),
                 "ending and deleting what is too old": partial(_looking, self.retention.run),
                 "agreeing on the time with the store": _agree_on_time,
+                "reading the limits of the fleet": lambda engine: engine.owner.permits.run(),
             }
             if self._scope.only is None:
                 loops["saying that this process is here"] = self._presence.run

@@ -14,6 +14,7 @@ from holdfast.core.state import IMPORTED, PAUSED, Session
 from holdfast.engine.presence import ProcessRow
 from holdfast.store.contract import Store
 from holdfast.store.errors import CorruptSessionError
+from holdfast.store.permits import PermitWait
 
 
 class Wait(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -33,6 +34,8 @@ class Wait(msgspec.Struct, frozen=True, omit_defaults=True):
     """Whether nobody here will move it: it waits for a process, and none that is here can serve it."""
     is_between_turns: bool = False
     """Whether it is a conversation that waits for its next input, and nothing is queued."""
+    limits: list[str] = []
+    """The limits of the fleet that calls of it wait for; it has its owner meanwhile."""
 
 
 async def messages_left(store: Store, session_id: str) -> int:
@@ -81,6 +84,15 @@ def wait_of(session: Session, processes: Sequence[ProcessRow], now: int, mail: i
         is_stuck=is_moved_by_process and not able,
         is_between_turns=not is_moved_by_process and all(query.kind == "input" for query in asked),
     )
+
+
+def wait_for_limits(in_line: Sequence[PermitWait]) -> Wait:
+    """Why calls of a session do not begin though their session has an owner."""
+    limits = list(dict.fromkeys(wait.counter for wait in in_line))
+    asked = ", ".join(wait.ticket.rpartition("/")[2] for wait in in_line)
+    named = ", ".join(f"`{limit}`" for limit in limits)
+    why = f"{asked} {'waits' if len(in_line) == 1 else 'wait'} for the limit {named} of the fleet"
+    return Wait(why=why, since=min(wait.since for wait in in_line), limits=limits)
 
 
 class WaitTable:

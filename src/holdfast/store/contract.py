@@ -10,7 +10,8 @@ A store keeps, for each session,
 - a **snapshot**, where its program makes them: the latest, and only while the session lives;
 - a **checkpoint** and **segments**: what follows from the first part of the journal, so that it need not be read;
 
-and beside the sessions state items. What upkeep asks of it is in `store.upkeep`, and copies in `store.inventory`.
+and beside the sessions state items. What upkeep asks of it is in `store.upkeep`, copies in `store.inventory`, and how
+the calls of all processes are counted in `store.permits`.
 
 What holds for all methods
 - *Durable, then acknowledged.* When a method that writes returns, what it wrote survives the death of the process and,
@@ -64,6 +65,7 @@ from holdfast.store.journal_pages import journal_pages
 from holdfast.store.limits import READ_LIMIT
 from holdfast.store.mailbox import MailboxItem, MessageReceipt
 from holdfast.store.overview import OverviewStore, timed
+from holdfast.store.permits import PermitStore
 from holdfast.store.session_rows import SessionFilter, SessionPage, SessionRow
 from holdfast.store.sound_sessions import LOADED_ENTRIES
 from holdfast.store.supervisor import Supervisor
@@ -78,7 +80,7 @@ class StateItem(msgspec.Struct, frozen=True):
     version: int
 
 
-class Store(UpkeepStore, OverviewStore, InventoryStore):
+class Store(UpkeepStore, OverviewStore, InventoryStore, PermitStore):
     """Where sessions live. One object may be used by many tasks of one event loop at a time.
 
     The public methods are the contract, and check what they are given. A store implements `open` and `close`, and for

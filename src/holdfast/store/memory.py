@@ -33,6 +33,7 @@ from holdfast.store.limits import TOTALLED_SESSIONS
 from holdfast.store.mailbox import MailboxItem, MessageReceipt
 from holdfast.store.off_loop import off_loop
 from holdfast.store.overview import DAY_MS, SessionTotals, Trait, total_of
+from holdfast.store.permits import CounterUse, PermitBook, PermitReply, PermitRequest, PermitTurn, PermitWait
 from holdfast.store.session_rows import SessionFilter, SessionPage, SessionRow
 from holdfast.store.shared_history import check_reach, kept_references
 from holdfast.store.upkeep import OpenChild, OpenSession
@@ -73,6 +74,7 @@ class MemoryStore(Store):
         self._deleted: dict[str, int] = {}
         self._blobs: dict[str, bytes] = {}
         self._state: dict[tuple[str, str], tuple[str, int]] = {}
+        self._permits = PermitBook()
         self._numbers = 0
         self._watches = Watches()
         self._streams = LiveStreams()
@@ -387,6 +389,26 @@ class MemoryStore(Store):
         for each in tombstones:
             if each.session_id not in self._by_id:
                 self._deleted.setdefault(each.session_id, each.deleted_at)
+
+    # --- permits ---------------------------------------------------------------------------------
+
+    async def _take_permit(self, request: PermitRequest) -> PermitReply:
+        return self._permits.take(request, self._clock.now())
+
+    async def _give_back_permit(self, ticket: str, owner: str) -> list[PermitTurn]:
+        return self._permits.give_back(ticket, owner, self._clock.now())
+
+    async def _renew_permits(self, owner: str, hold_ms: int) -> None:
+        self._permits.renew(owner, hold_ms, self._clock.now())
+
+    async def _release_permits(self, owner: str) -> list[PermitTurn]:
+        return self._permits.release(owner, self._clock.now())
+
+    async def _permit_waits(self, session_ids: Sequence[str], limit: int) -> list[PermitWait]:
+        return self._permits.waits(session_ids, limit, self._clock.now())
+
+    async def _counter_uses(self, limit: int) -> list[CounterUse]:
+        return self._permits.uses(limit, self._clock.now())
 
     # --- ends and change ---------------------------------------------------------------------------
 

@@ -10,8 +10,6 @@ import contextlib
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
-import asyncpg
-
 from holdfast.core.errors import HoldfastError, InvalidValueError
 from holdfast.store.contract import Store
 from holdfast.store.errors import StoreUnavailableError
@@ -21,6 +19,7 @@ from holdfast.store.postgres.group_commit import GroupWriter
 from holdfast.store.postgres.live import ChannelStreams
 from holdfast.store.postgres.notify import ListenConnection, NotifyConnection, Server, WatchedSessions
 from holdfast.store.postgres.pool import ConnectionPool, connect_in_turn
+from holdfast.store.postgres.pooler import check_pooling, connect_with
 from holdfast.store.postgres.schema import create_or_migrate
 from holdfast.store.watch import LiveItem, LiveStream, Watch
 
@@ -78,6 +77,7 @@ class ConnectedStore(Store):
         with store_trouble(self._shown):
             connection = await connect_in_turn(self._connect)
             try:
+                await check_pooling(connection, self._connect, self._shown)
                 await create_or_migrate(connection, self._shown)
                 share = await connection.fetchval(_SHARE) // PROCESSES - STANDING_CONNECTIONS
             finally:
@@ -87,14 +87,11 @@ class ConnectedStore(Store):
 
     async def _connect(self) -> Any:
         """A connection beside the pool, for migrations and wake-ups: neither needs to wait for the disk."""
-        settings = {"application_name": "holdfast", "synchronous_commit": "off"}
-        return await asyncpg.connect(self.url, timeout=CONNECT_TIMEOUT_S, server_settings=settings)
+        return await connect_with(self.url, {"application_name": "holdfast", "synchronous_commit": "off"})
 
     async def _connect_to_call(self) -> Any:
         """A connection for the pool."""
-        return await asyncpg.connect(
-            self.url, timeout=CONNECT_TIMEOUT_S, command_timeout=COMMAND_TIMEOUT_S, server_settings=_SETTINGS
-        )
+        return await connect_with(self.url, _SETTINGS, command_timeout=COMMAND_TIMEOUT_S)
 
     async def _connect_to_commit(self) -> Any:
         """A connection for commits. Their statements are planned once, and find every row by its key: the plan is also
@@ -104,9 +101,7 @@ class ConnectedStore(Store):
             "plan_cache_mode": "force_generic_plan",
             **dict.fromkeys(("enable_seqscan", "enable_hashjoin", "enable_mergejoin", "jit"), "off"),
         }
-        return await asyncpg.connect(
-            self.url, timeout=CONNECT_TIMEOUT_S, command_timeout=COMMAND_TIMEOUT_S, server_settings=settings
-        )
+        return await connect_with(self.url, settings, command_timeout=COMMAND_TIMEOUT_S)
 
     async def close(self) -> None:
         if self._pool is None:

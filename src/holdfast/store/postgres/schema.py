@@ -172,6 +172,32 @@ create table holdfast.shares (
 );
 create index shares_by_source on holdfast.shares (source);
 
+create table holdfast.permits (
+    number  bigint generated always as identity primary key,
+    counter text collate "C" not null,
+    ticket  text collate "C" not null,
+    owner   text not null,
+    until   bigint not null,
+    held    boolean not null  -- whether it is given back; one of a rate stays until its time is over
+);
+create index permits_by_counter on holdfast.permits (counter, until);
+create index permits_by_end on holdfast.permits (until);
+create index permits_by_ticket on holdfast.permits (ticket) where held;
+create index permits_by_owner on holdfast.permits (owner) where held;
+
+create table holdfast.permit_waits (
+    ticket     text collate "C" primary key,
+    session_id text collate "C" not null,
+    owner      text not null,
+    counter    text collate "C" not null,  -- the one in whose line it stands
+    rank       bigint not null,
+    since      bigint not null,
+    until      bigint not null
+);
+create index permit_waits_by_counter on holdfast.permit_waits (counter, rank, ticket);
+create index permit_waits_by_owner on holdfast.permit_waits (owner);
+create index permit_waits_by_session on holdfast.permit_waits (session_id);
+
 create view holdfast.journal_lines as
 select s.id as session_id,
        j.first + l.number - 1 as position,

@@ -60,15 +60,15 @@ from holdfast.store.postgres import shared_history as sharing
 from holdfast.store.postgres import statements as sql
 from holdfast.store.postgres.append import PostgresAppend, append_call, write_rest
 from holdfast.store.postgres.errors import redact
+from holdfast.store.postgres.permits import PermitsOfPostgres
 from holdfast.store.postgres.pool import ConnectionPool
-from holdfast.store.postgres.upkeep import UpkeepOfPostgres
 from holdfast.store.session_rows import SessionFilter, SessionPage, SessionRow
 from holdfast.store.sound_sessions import LOADED_ENTRIES, fold_sound
 
 __all__ = ["PostgresStore", "redact"]
 
 
-class PostgresStore(UpkeepOfPostgres):
+class PostgresStore(PermitsOfPostgres):
     """Sessions in the schema `holdfast` of a PostgreSQL database, shared by any number of processes."""
 
     async def server_time(self) -> int | None:

@@ -160,6 +160,32 @@ CREATE TABLE shares (
 ) WITHOUT ROWID;
 CREATE INDEX shares_by_source ON shares (source);
 
+CREATE TABLE permits (
+    number  INTEGER PRIMARY KEY,
+    counter TEXT NOT NULL,
+    ticket  TEXT NOT NULL,
+    owner   TEXT NOT NULL,
+    until   INTEGER NOT NULL,
+    held    INTEGER NOT NULL  -- whether it is given back; one of a rate stays until its time is over
+);
+CREATE INDEX permits_by_counter ON permits (counter, until);
+CREATE INDEX permits_by_end ON permits (until);
+CREATE INDEX permits_by_ticket ON permits (ticket) WHERE held;
+CREATE INDEX permits_by_owner ON permits (owner) WHERE held;
+
+CREATE TABLE permit_waits (
+    ticket     TEXT PRIMARY KEY,
+    session_id TEXT NOT NULL,
+    owner      TEXT NOT NULL,
+    counter    TEXT NOT NULL,  -- the one in whose line it stands
+    rank       INTEGER NOT NULL,
+    since      INTEGER NOT NULL,
+    until      INTEGER NOT NULL
+) WITHOUT ROWID;
+CREATE INDEX permit_waits_by_counter ON permit_waits (counter, rank, ticket);
+CREATE INDEX permit_waits_by_owner ON permit_waits (owner);
+CREATE INDEX permit_waits_by_session ON permit_waits (session_id);
+
 CREATE VIEW journal_lines AS
 SELECT sessions.id AS session_id,
        journal.first + line.key AS position,

@@ -20,7 +20,7 @@ from holdfast.core.state import Session
 from holdfast.core.summary import Summary
 from holdfast.store.codec import decode_message, decode_value, digest, encode_message
 from holdfast.store.commits import Checkpoint, Commit, CommitReceipt, Lease, Segment, Snapshot, StateWrite
-from holdfast.store.contract import StateItem, Store
+from holdfast.store.contract import StateItem
 from holdfast.store.errors import CorruptSessionError, MessageConflictError, StoreUnavailableError
 from holdfast.store.filters import cursor_of
 from holdfast.store.inventory import Tombstone
@@ -40,6 +40,7 @@ from holdfast.store.sqlite.file_guard import FileGuard, warn_of_lost_log
 from holdfast.store.sqlite.live import SocketPublisher, SocketStreams
 from holdfast.store.sqlite.loop_patience import LoopPatience
 from holdfast.store.sqlite.notify import follow_changes
+from holdfast.store.sqlite.permits import PermitsOfSqlite
 from holdfast.store.sqlite.presence import SqlitePresence
 from holdfast.store.sqlite.schema import (
     StoreConnection,
@@ -64,7 +65,7 @@ _READERS = 2
 """Threads that read: one long read does not hold up the others."""
 
 
-class SqliteStore(Store):
+class SqliteStore(PermitsOfSqlite):
     """Sessions in one SQLite file."""
 
     def __init__(self, path: str) -> None:

@@ -30,6 +30,7 @@ from holdfast.testing.laws.listings import DueLaws, ListingLaws, RepairLaws
 from holdfast.testing.laws.live import LiveLaws
 from holdfast.testing.laws.mailbox import MailboxLaws, TakingLaws
 from holdfast.testing.laws.overview import OverviewLaws
+from holdfast.testing.laws.permits import PermitLaws
 from holdfast.testing.laws.snapshots import SnapshotLaws
 from holdfast.testing.laws.state import StateLaws, StateWriteLaws
 from holdfast.testing.laws.upkeep import ExpiredLeaseLaws, OpenLaws
@@ -63,6 +64,7 @@ class StoreContract(
     PruningLaws,
     OpenLaws,
     ExpiredLeaseLaws,
+    PermitLaws,
     ForkLaws,
     SharedEndLaws,
     WatchLaws,

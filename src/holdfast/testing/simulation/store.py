@@ -26,6 +26,7 @@ from holdfast.store.journal_rows import encode_bodies
 from holdfast.store.mailbox import MailboxItem, MessageReceipt
 from holdfast.store.memory import MemoryStore
 from holdfast.store.overview import SessionTotals, Trait
+from holdfast.store.permits import CounterUse, PermitReply, PermitRequest, PermitTurn, PermitWait
 from holdfast.store.session_rows import SessionFilter, SessionPage, SessionRow
 from holdfast.store.upkeep import OpenChild, OpenSession
 from holdfast.store.watch import LiveItem, LiveStream, LiveStreams, MissedMessages, Watch, Watches
@@ -47,6 +48,10 @@ WRITES = frozenset(
         "_delete_state",
         "_delete",
         "_prune",
+        "_take_permit",
+        "_give_back_permit",
+        "_renew_permits",
+        "_release_permits",
     ),
 )
 """Calls that change something."""
@@ -322,6 +327,24 @@ class SimulatedStore(Store):
 
     async def _sessions(self, where: SessionFilter, before: int | None, limit: int) -> SessionPage:
         return await self._call("_sessions", where, before, limit)  # type: ignore[no-any-return]
+
+    async def _take_permit(self, request: PermitRequest) -> PermitReply:
+        return await self._call("_take_permit", request)  # type: ignore[no-any-return]
+
+    async def _give_back_permit(self, ticket: str, owner: str) -> list[PermitTurn]:
+        return await self._call("_give_back_permit", ticket, owner)  # type: ignore[no-any-return]
+
+    async def _renew_permits(self, owner: str, hold_ms: int) -> None:
+        await self._call("_renew_permits", owner, hold_ms)
+
+    async def _release_permits(self, owner: str) -> list[PermitTurn]:
+        return await self._call("_release_permits", owner)  # type: ignore[no-any-return]
+
+    async def _permit_waits(self, session_ids: Sequence[str], limit: int) -> list[PermitWait]:
+        return await self._call("_permit_waits", session_ids, limit)  # type: ignore[no-any-return]
+
+    async def _counter_uses(self, limit: int) -> list[CounterUse]:
+        return await self._call("_counter_uses", limit)  # type: ignore[no-any-return]
 
     async def _totals(self, where: SessionFilter, by: Sequence[Trait], limit: int) -> SessionTotals:
         return await self._call("_totals", where, by, limit)  # type: ignore[no-any-return]

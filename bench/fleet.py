@@ -1,0 +1,124 @@
+"""The benchmarks of fleets: turns of 1, 2 and 4 workers on one PostgreSQL, each in a process, beside raw claims.
+
+python -m bench.fleet URL    one of those workers, until its standard input ends
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from typing import Any
+
+from bench import Figure, Plan, Target, interleave
+from bench.floor import asyncpg_module
+from bench.inbox import SESSIONS, ClaimFloor, durable_server
+from holdfast.agent.providers.provider import ModelRequest
+from holdfast.agent.runtime import Runtime
+from holdfast.engine.upkeep import Upkeep
+from holdfast.testing.provider import ScriptedProvider, ScriptStep
+
+WORKERS = (1, 2, 4)
+
+CHATS = 4 * SESSIONS
+"""Conversations with something in their inboxes: more than all workers together have turns under way."""
+
+TURNS_A_SECOND = 700
+"""Inputs that are sent beforehand for each second of measuring: more than four workers get through here."""
+
+_TURNS = "select coalesce(sum(turns), 0)::bigint from holdfast.sessions"
+
+
+def _answer(request: ModelRequest) -> ScriptStep:
+    return "done"
+
+
+def _runtime(url: str, upkeep: Upkeep | None = None) -> Runtime:
+    return Runtime(url, provider=ScriptedProvider([_answer], loop=True), model="m", upkeep=upkeep)
+
+
+async def _work(url: str) -> None:
+    """A worker of the fleet."""
+    async with _runtime(url) as runtime, runtime.work(SESSIONS, drain_s=0):
+        await asyncio.to_thread(sys.stdin.read)
+
+
+@contextlib.contextmanager
+def _fleet(url: str, workers: int) -> Iterator[None]:
+    processes = [
+        subprocess.Popen([sys.executable, "-m", "bench.fleet", url], stdin=subprocess.PIPE, env=os.environ)
+        for _ in range(workers)
+    ]
+    try:
+        yield
+    finally:
+        for process in processes:
+            process.communicate()
+
+
+async def _fill(url: str, seconds: float) -> None:
+    """Send to all conversations what is worked through while it is measured."""
+    each = max(4, int(seconds * TURNS_A_SECOND) // CHATS)
+    async with _runtime(url, Upkeep(on=False)) as runtime:
+
+        async def fill(number: int) -> None:
+            session = await runtime.session(f"s-{time.monotonic_ns()}-{number}").open()
+            for _ in range(each):
+                await session.enqueue("x")
+
+        await asyncio.gather(*(fill(number) for number in range(CHATS)))
+
+
+@contextlib.asynccontextmanager
+async def _connection(url: str) -> AsyncIterator[Any]:
+    connection = await asyncpg_module().connect(url)
+    try:
+        yield connection
+    finally:
+        await connection.close()
+
+
+async def _turns_per_second(url: str, workers: int, seconds: float) -> float:
+    """Turns begun by all workers together, once all of them are at work."""
+    await _fill(url, seconds + 2)
+    async with _connection(url) as connection:
+        before = await connection.fetchval(_TURNS)
+        with _fleet(url, workers):
+            at_work = "select count(distinct owner) from holdfast.sessions where owner is not null"
+            while await connection.fetchval(at_work) < workers:  # noqa: ASYNC110 - nothing tells
+                await asyncio.sleep(0.05)
+            began, first = time.perf_counter(), await connection.fetchval(_TURNS)
+            await asyncio.sleep(seconds)
+            last, took = await connection.fetchval(_TURNS), time.perf_counter() - began
+        assert last > first >= before
+        return float(last - first) / took
+
+
+async def turns(plan: Plan) -> list[Figure]:
+    """Turns of 1, 2 and 4 workers, beside raw claims of rows on the same server."""
+    figures: list[Figure] = []
+    with durable_server(plan) as url:
+        floor = ClaimFloor(url)
+        await floor.open()
+        try:
+            for workers in WORKERS:
+
+                async def rate(seconds: float, workers: int = workers) -> float:
+                    return await _turns_per_second(url, workers, seconds)
+
+                name = f"fleet-turns-pg: turns of {workers} worker{'' if workers == 1 else 's'}"
+                rounds, _ = await interleave(plan, name, floor.claims, rate)
+                figures.append(Figure(name, "/s", rounds, "raw skip-locked claims", [Target("ratio", ">=", 0.3)]))
+        finally:
+            await floor.close()
+    return figures
+
+
+BENCHMARKS: dict[str, Callable[[Plan], Awaitable[list[Figure]]]] = {"fleet-turns-pg": turns}
+
+if __name__ == "__main__":
+    asyncio.run(_work(sys.argv[1]))

@@ -155,6 +155,7 @@ class Worker:
             raise ValueError(f"a worker needs room for at least one turn, got {turns}")
         self._engine = holdfast.engine
         self._owner = self._engine.owner
+        self._dispatch = holdfast.upkeep.dispatch
         self._draining = Draining.on(self._engine)
         self._turns = turns
         self._drain_s = drain_s
@@ -193,7 +194,7 @@ class Worker:
         if self._draining.worker is not None:
             raise WorkerExistsError(self._owner.store.url)
         self._draining.worker = self
-        self._owner.work = self.report
+        self._owner.work, self._owner.is_in_line = self.report, self.is_in_line
         self._owner.on_work_changed()
         try:
             with self._engine.watch(None) as changes:
@@ -209,18 +210,23 @@ class Worker:
             self._owner.callers.check_open(None)
             await self._drain()
         finally:
-            self._draining.worker = self._owner.work = None
+            self._draining.worker = self._owner.work = self._owner.is_in_line = None
             self._owner.on_work_changed()
 
     def stop(self) -> None:
         """Begin no more turns."""
         self._stopping = True
+        self._dispatch.refuse()
         self._heard.set()
         self._owner.on_work_changed()
 
     def report(self) -> WorkReport:
         """How much it does, and whether it is about to end."""
         return WorkReport(len(self.active), self._turns, self._stopping)
+
+    def is_in_line(self, session_id: str) -> bool:
+        """Whether a turn of a session is under way here, or about to be."""
+        return session_id in self.active or (session_id in self._line and not self._stopping)
 
     @property
     def is_stopping(self) -> bool:
@@ -284,7 +290,7 @@ class Worker:
         next_look = 0.0
         while not self._stopping:
             began = self._owner.clock.monotonic()
-            wanted = self._has_room and len(self._line) < self._turns
+            wanted = self._has_room and len(self._line) < self._turns and not self._dispatch.is_serving
             if wanted and began >= next_look:
                 self._has_news = False
                 await self._look()
@@ -338,12 +344,13 @@ class Worker:
                 self.release(session_id)
 
     async def _drain(self) -> None:
-        """Wait for the turns that are under way."""
+        """Wait for the turns that are under way, and for what else was brought here."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self._drain_s):
                 while self.active:
                     self._is_over.clear()
                     await self._is_over.wait()
+                await self._dispatch.until_idle()
 
 
 @contextlib.contextmanager

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Self, TypeAlias
+from typing import Any, Self
 
 import msgspec
 
@@ -18,7 +18,6 @@ from holdfast.core.decide import (
     AssignMessage,
     CancelMessage,
     FeedMessage,
-    GivenAnswer,
     Message,
     decide_start,
 )
@@ -29,7 +28,7 @@ from holdfast.core.ids import DEFAULT_SERVICE, new_session_id
 from holdfast.core.kinds import find_kind
 from holdfast.core.labels import LabelMessage
 from holdfast.core.needs import ANY, HOST, why_left
-from holdfast.core.queries import Failure, Usage, Value
+from holdfast.core.queries import Usage
 from holdfast.core.records import CompletedRecord, Entry, Program
 from holdfast.core.state import Session, State
 from holdfast.core.status import parse_pending_filter, snapshot
@@ -37,9 +36,11 @@ from holdfast.core.values import Json
 from holdfast.engine.adoption import AdoptionReport, adoption_report
 from holdfast.engine.checkpoints import folded_session
 from holdfast.engine.drivers import DEFAULT_CONCURRENCY, MAX_DEATHS, Driver, Effect, Finder, Probe, Recovery
+from holdfast.engine.dispatch import Dispatch, open_dispatch
 from holdfast.engine.engine import Engine
 from holdfast.engine.errors import ResultTimeoutError, SessionFailedError, TooManyEntriesError
 from holdfast.engine.forks import ForkRequest, fork_points, make_fork
+from holdfast.engine.given_answers import Answers, given_answers
 from holdfast.engine.host_view import feed, pending_below, until_needed
 from holdfast.engine.offers import Offer
 from holdfast.engine.own_drivers import own_effects
@@ -65,11 +66,12 @@ from holdfast.store.supervisor import TaskTrouble
 HOT_PROGRAMS = 1_000
 """Programs kept in memory between pauses: about 20 MB of small strategies. The others are rebuilt when needed."""
 
+DISPATCHED_LEASE_MS = 10_000
+"""How long a session is held without a sign of life where a dispatcher brings work: a machine that has stopped is taken
+over from soon, and a lease is renewed every 3 s all the same."""
+
 COMPARED_ENTRIES = 20_000
 """Entries of the longer of two sessions that are compared: half a second of reading."""
-
-Answers: TypeAlias = Mapping[str, Any] | Any
-"""An answer (a value, a `Failure`, a `GivenAnswer`), or answers by query id. A mapping is always the latter."""
 
 
 class Holdfast:
@@ -81,8 +83,9 @@ class Holdfast:
         *,
         hot_programs: int = HOT_PROGRAMS,
         service: str | Sequence[str] = DEFAULT_SERVICE,
-        lease_ms: int = DEFAULT_LEASE_MS,
+        lease_ms: int | None = None,
         upkeep: Upkeep | None = None,
+        dispatch: str | Dispatch | None = None,
         seam: Seam | None = None,
         environment: Environment | None = None,
         max_deaths: int = MAX_DEATHS,
@@ -90,19 +93,26 @@ class Holdfast:
     ) -> None:
         """`service` names the services that this process serves; sessions that are started here belong to the first.
 
-        `hot_programs` are kept in memory at most; `lease_ms` is how long a session is held without a sign of life. A
-        call at which `max_deaths` processes have died, one after the other, is answered by a failure. When it is
+        `hot_programs` are kept in memory at most; `lease_ms` is how long a session is held without a sign of life: 30 s,
+        or 10 s with a dispatcher. `dispatch` names an engine that brings work to the processes of a fleet on PostgreSQL,
+        as `restate+http://host:8080`  [default: env HOLDFAST_DISPATCH]; without it, each process hears of work from the
+        store, and looks for it. A call at which `max_deaths` processes have died, one after the other, is answered by a failure. When it is
         closed, effects that cannot be run again have `close_s` seconds to end.
         """
         self.store = store
         services = [service] if isinstance(service, str) else service
+        self._upkeep = upkeep or Upkeep()
+        dispatcher = open_dispatch(dispatch, store, is_alone=self._upkeep.is_alone)
+        if lease_ms is None:
+            lease_ms = DEFAULT_LEASE_MS if dispatcher is None else DISPATCHED_LEASE_MS
         self._owner = Owner(store, lease_ms, environment or Environment(), services=services, seam=seam)
         if max_deaths < 1:
             raise InvalidValueError("max_deaths", f"a call is begun at least once, got {max_deaths}")
         self._owner.max_deaths = max_deaths
         self._owner.close_s = close_s
         self._engine = Engine(self._owner, hot_programs=hot_programs)
-        self._upkeep = upkeep or Upkeep()
+        if dispatcher is not None:
+            self._upkeep.use(dispatcher)
         self.drive_own_tools()
 
     @property
@@ -125,6 +135,7 @@ class Holdfast:
         self._owner.callers.close()
         await self._upkeep.stop()
         await self._engine.close()
+        await self._upkeep.dispatch.detach()
         await self.store.close()
 
     async def start(
@@ -189,7 +200,7 @@ class Holdfast:
         Queries of children are answered under the ids that they are shown with (`q-3.q-0`); for those, all answers are
         checked before the first is taken.
         """
-        return await feed(self._engine, session_id, FeedMessage(_given(answers, usage), by), wait)
+        return await feed(self._engine, session_id, FeedMessage(given_answers(answers, usage), by), wait)
 
     async def cancel(self, session_id: str, reason: str | None = None, *, by: str | None = None) -> Event:
         """End a session, and the children it waits for."""
@@ -474,27 +485,3 @@ def _budget(given: Budget | Mapping[str, Any] | None) -> Budget | None:
         return msgspec.convert(dict(given), Budget)
     except msgspec.ValidationError as error:
         raise InvalidBudgetError(str(error)) from None
-
-
-def _given(answers: Answers, usage: Usage | None) -> list[GivenAnswer]:
-    if type(answers) is str:  # the usual one
-        return [GivenAnswer(Value(value=answers), None, usage)]
-    if not isinstance(answers, Mapping):
-        return [_one(answers, None, usage)]
-    if usage is not None and len(answers) > 1:
-        raise InvalidValueError("usage", "it belongs to one answer; give each of several its own with GivenAnswer(…)")
-    for asked in answers:
-        if not isinstance(asked, str):
-            why = f"{asked!r} is not a query id: a mapping is answers by query id; an object is fed as Value(…)"
-            raise InvalidValueError("answers", why)
-    return [_one(answer, asked, usage) for asked, answer in answers.items()]
-
-
-def _one(answer: Any, asked: str | None, usage: Usage | None) -> GivenAnswer:
-    match answer:
-        case GivenAnswer():
-            return msgspec.structs.replace(answer, query_id=asked or answer.query_id, usage=answer.usage or usage)
-        case Value() | Failure():
-            return GivenAnswer(answer, asked, usage)
-        case value:
-            return GivenAnswer(Value(value=value), asked, usage)

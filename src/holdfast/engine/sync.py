@@ -13,7 +13,8 @@ from holdfast.core.records import Entry, Program
 from holdfast.core.values import Json
 from holdfast.engine.adoption import AdoptionReport
 from holdfast.engine.drivers import Effect
-from holdfast.engine.holdfast import Answers, Holdfast, open_holdfast
+from holdfast.engine.given_answers import Answers
+from holdfast.engine.holdfast import Holdfast, open_holdfast
 from holdfast.engine.loop_thread import LoopThread
 from holdfast.engine.questions import QuestionPage
 from holdfast.engine.replay_check import ReplayOutcome

@@ -24,6 +24,7 @@ _COMMANDS = {
     "enqueue": "Send a message to an agent, for a worker.",
     "queue": "Show what was sent to an agent, and the results.",
     "worker": "Work through what was sent to agents.",
+    "dispatch": "See how a dispatcher brings work to workers, and move what is stuck.",
     "ps": "List background processes.",
     "kill": "End a background process.",
     "logs": "Show what has happened in a background process.",

@@ -14,6 +14,7 @@ from holdfast.cli.options import settings
 if TYPE_CHECKING:
     from holdfast.agent.runtime import Runtime
     from holdfast.agent.tools.catalog import DeclaredTool, Toolish
+    from holdfast.engine.dispatch import Dispatch
 
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -58,9 +59,10 @@ def make_runtime(
     commands: Sequence[Callable[..., Any]] = (),
     *,
     agents: Sequence[str] = (),
+    dispatch: Dispatch | None = None,
 ) -> Runtime:
     """A runtime with these models, of which the first is that of new sessions, these tools and commands, and the
-    subagents of these files and directories."""
+    subagents of these files and directories. `dispatch` brings it work, if anything else than the store does."""
     from holdfast.agent.runtime import Runtime
     from holdfast.agent.tools.catalog import DeclaredTool
 
@@ -74,6 +76,7 @@ def make_runtime(
         commands=commands,
         agents=agents,
         service=settings().services,
+        dispatch=dispatch,
     )
     for name, (each, its_model) in zip(models, found, strict=True):
         runtime.add_model(name, each, its_model)

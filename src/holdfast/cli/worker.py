@@ -20,6 +20,7 @@ from holdfast.agent.machine.turn import StoppedOutcome, TurnOutcome
 from holdfast.agent.machine.turn_input import input_of
 from holdfast.agent.worker import DEFAULT_TURNS, DRAIN_S, Worker
 from holdfast.cli.agent_runtime import agents_options, find_agents, make_runtime, model_names
+from holdfast.cli.dispatch import dispatch_option, serving_dispatch
 from holdfast.cli.errors import InputError
 from holdfast.cli.models import MODEL_VARIABLE, close_provider
 from holdfast.cli.options import common, service_option, settings
@@ -85,6 +86,21 @@ if TYPE_CHECKING:
     metavar="SECONDS",
     help="How long running turns may take to end when the worker stops.",
 )
+@dispatch_option
+@click.option(
+    "--listen",
+    default="127.0.0.1:9080",
+    show_default=True,
+    metavar="HOST:PORT",
+    help="Where the dispatcher brings work. Whatever reaches it is run, so keep it on a private network.",
+)
+@click.option("--register", metavar="URL", help="The dispatcher's admin URL, to make the worker known to it.")
+@click.option(
+    "--advertise",
+    metavar="URL",
+    help="Where the dispatcher finds the workers of this version: the balancer in front of them."
+    "  [default: where this worker listens]",
+)
 @serve_option
 @service_option
 @common()
@@ -99,6 +115,10 @@ def worker_command(
     no_agents: bool,
     turns: int,
     drain: float,
+    dispatch: str | None,
+    listen: str,
+    register: str | None,
+    advertise: str | None,
 ) -> int:
     """Work through what was sent to the sessions of a store, with `holdfast enqueue` or from Python.
 
@@ -107,6 +127,8 @@ def worker_command(
     Any number of workers can share a store; if one dies, the others resume its turns. After SIGTERM or Ctrl-C, a worker
     begins no more turns, and exits when those that are running have ended. A second signal ends it at once, and leaves
     its turns to other workers.
+
+    With --dispatch, work is brought to it by Restate, and it does not look for any in the store.
     """
     names = model_names(models)
     if not load_served() and not names and not tools and not servers:
@@ -115,7 +137,10 @@ def worker_command(
         )
     found = [*find_tools(tools), *find_servers(servers)]
     defined = find_agents(agents, none=no_agents)
-    runtime = make_runtime(settings().url(create=True), names, base_url, found, find_commands(commands), agents=defined)
+    found_commands = find_commands(commands)
+    served = serving_dispatch(dispatch, turns, listen=listen, register=register, advertise=advertise)
+    url = settings().url(create=True)
+    runtime = make_runtime(url, names, base_url, found, found_commands, agents=defined, dispatch=served)
     return asyncio.run(_work(runtime, turns, drain))
 
 

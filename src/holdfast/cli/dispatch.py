@@ -1,4 +1,4 @@
-"""`dispatch`: how the dispatcher of a fleet gets on with its workers, and moving what is stuck to the latest of them."""
+"""`dispatch`: how the dispatcher of a fleet gets on with its workers, and moving what is stuck to the latest ones."""
 
 from __future__ import annotations
 
@@ -85,7 +85,9 @@ def move(*, dispatch: str | None, admin: str | None) -> int:
 
     async def move_all() -> list[str]:
         client, service = _admin(dispatch, admin)
-        found = [each for each in (await client.report(service)).troubled if each.status == "paused" or not each.is_latest]
+        found = [
+            each for each in (await client.report(service)).troubled if each.status == "paused" or not each.is_latest
+        ]
         for each in found:
             await client.move(each)
         return [each.session_id for each in found]
@@ -124,7 +126,13 @@ def _show(report: DispatchReport) -> None:
     click.echo(f"under way: {under_way or 'nothing'}")
     if report.troubled:
         rows = [
-            [each.session_id, each.status, str(each.tries), "" if each.is_latest else each.deployment or "", plain(each.why)]
+            [
+                each.session_id,
+                each.status,
+                str(each.tries),
+                "" if each.is_latest else each.deployment or "",
+                plain(each.why),
+            ]
             for each in report.troubled
         ]
         print_table(["SESSION", "STATUS", "TRIES", "BOUND TO", "WHY"], rows, states=1)

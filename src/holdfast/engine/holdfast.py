@@ -35,8 +35,8 @@ from holdfast.core.status import parse_pending_filter, snapshot
 from holdfast.core.values import Json
 from holdfast.engine.adoption import AdoptionReport, adoption_report
 from holdfast.engine.checkpoints import folded_session
-from holdfast.engine.drivers import DEFAULT_CONCURRENCY, MAX_DEATHS, Driver, Effect, Finder, Probe, Recovery
 from holdfast.engine.dispatch import Dispatch, open_dispatch
+from holdfast.engine.drivers import DEFAULT_CONCURRENCY, MAX_DEATHS, Driver, Effect, Finder, Probe, Recovery
 from holdfast.engine.engine import Engine
 from holdfast.engine.errors import ResultTimeoutError, SessionFailedError, TooManyEntriesError
 from holdfast.engine.forks import ForkRequest, fork_points, make_fork
@@ -93,11 +93,11 @@ class Holdfast:
     ) -> None:
         """`service` names the services that this process serves; sessions that are started here belong to the first.
 
-        `hot_programs` are kept in memory at most; `lease_ms` is how long a session is held without a sign of life: 30 s,
-        or 10 s with a dispatcher. `dispatch` names an engine that brings work to the processes of a fleet on PostgreSQL,
-        as `restate+http://host:8080`  [default: env HOLDFAST_DISPATCH]; without it, each process hears of work from the
-        store, and looks for it. A call at which `max_deaths` processes have died, one after the other, is answered by a failure. When it is
-        closed, effects that cannot be run again have `close_s` seconds to end.
+        `hot_programs` are kept in memory at most; `lease_ms` is how long a session is held without a sign of life: 30
+        s, or 10 s with a dispatcher. `dispatch` names an engine that brings work to the processes of a fleet on
+        PostgreSQL, as `restate+http://host:8080`, else HOLDFAST_DISPATCH does; without one, each process hears of work
+        from the store, and looks for it. A call at which `max_deaths` processes have died, one after the other, is
+        answered by a failure. When it is closed, effects that cannot be run again have `close_s` seconds to end.
         """
         self.store = store
         services = [service] if isinstance(service, str) else service

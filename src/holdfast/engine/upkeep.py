@@ -1,9 +1,9 @@
 """`Upkeep`: what a process does for the sessions of its store by itself, because time passes or a process has died.
 
 A dispatcher (`dispatch`) brings it the sessions that have something to do; `retention` ends idle sessions and deletes
-old ones, `presence` says that this process is here. Whatever they find they hand to the engine, and the engine's commits
-decide which of several processes that found the same does it. Each is a standing task: an error that nobody foresaw is
-logged, and it goes on.
+old ones, `presence` says that this process is here. Whatever they find they hand to the engine, whose commits decide
+which of several processes that found the same does it. Each is a standing task: an error that nobody foresaw is logged,
+and it goes on.
 """
 
 from __future__ import annotations

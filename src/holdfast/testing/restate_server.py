@@ -1,7 +1,7 @@
 """A real Restate server for tests: private, on free ports of this machine, from the npm package of its makers.
 
-A server takes about a second to start. Give each test a service name of its own (`?service=…`), so that the tests of one
-process can share a server.
+A server takes about a second to start. Give each test a service name of its own (`?service=…`), so that the tests of
+one process can share a server.
 """
 
 from __future__ import annotations
@@ -63,7 +63,11 @@ def find_restate(*directories: Path) -> Path | None:
     """The server's program: as the environment names it, or from the npm package in one of these directories."""
     if named := os.environ.get(VARIABLE):
         return Path(named)
-    found = [path for each in directories for path in each.glob("node_modules/@restatedev/restate-server-*/bin/restate-server")]
+    found = [
+        path
+        for each in directories
+        for path in each.glob("node_modules/@restatedev/restate-server-*/bin/restate-server")
+    ]
     return found[0] if found else None
 
 

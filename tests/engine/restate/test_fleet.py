@@ -1,4 +1,4 @@
-"""A fleet that Restate brings work to: what workers, the engine and its disk may lose, and what goes on all the same."""
+"""A fleet that Restate brings work to: what workers, the engine and its disk may lose, and what goes on despite it."""
 
 from __future__ import annotations
 

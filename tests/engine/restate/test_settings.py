@@ -48,7 +48,7 @@ def test_a_url_that_makes_no_sense_is_refused_with_the_reason(url: str, why: str
 
 
 def test_a_store_on_one_machine_has_no_dispatcher(tmp_path: Path) -> None:
-    with pytest.raises(DispatchError, match="for fleets on PostgreSQL.*sqlite"):
+    with pytest.raises(DispatchError, match=r"for fleets on PostgreSQL.*sqlite"):
         open_holdfast(sqlite(tmp_path), dispatch=NOWHERE)
 
 

@@ -147,7 +147,9 @@ class RestateDispatch(Dispatch):
     async def _register(self, uri: str) -> None:
         if self._settings.register is not None:
             await AdminClient(self._settings.register).register(uri)
-            log.info("the engine at %s brings nudges of '%s' to %s", self._settings.register, self._settings.service, uri)
+            log.info(
+                "the engine at %s brings nudges of '%s' to %s", self._settings.register, self._settings.service, uri
+            )
 
     def _begin_sweep(self, number: int) -> None:
         """See to it that there is a sweep after this one."""

@@ -119,7 +119,7 @@ class Endpoint:
         await self._app(scope, receive, send)
 
     async def _claim_signals(self) -> None:
-        """Call the application once in a thread, where it cannot take SIGTERM for itself: that belongs to the worker."""
+        """Call the application once in a thread, where it cannot take SIGTERM for itself: that is for the worker."""
         scope = {"type": "http", "path": "/health", "headers": [], "http_version": "1.1", "method": "GET"}
 
         async def nothing(*_: Any) -> None:

@@ -106,10 +106,10 @@ class NudgeQueue:
         import httpx2
 
         limits = httpx2.Limits(max_connections=SENDERS, max_keepalive_connections=SENDERS, keepalive_expiry=60)
-        async with httpx2.AsyncClient(timeout=REPLY_S, limits=limits, trust_env=False) as client:
-            async with asyncio.TaskGroup() as senders:
-                for _ in range(SENDERS):
-                    senders.create_task(self._send_all(client))
+        client = httpx2.AsyncClient(timeout=REPLY_S, limits=limits, trust_env=False)
+        async with client, asyncio.TaskGroup() as senders:
+            for _ in range(SENDERS):
+                senders.create_task(self._send_all(client))
 
     async def flush(self) -> None:
         """Wait until everything is sent, or the time for that is over."""

@@ -52,7 +52,9 @@ class RestateSettings(msgspec.Struct, frozen=True):
         given = {name: value for name, value in options.items() if value}
         changed = msgspec.structs.replace(self, **given)
         if not _NAME.fullmatch(changed.service):
-            raise DispatchError(f"'{changed.service}' cannot name a service of the engine: letters, digits, '-', '_' and '.', a letter first")
+            raise DispatchError(
+                f"'{changed.service}' cannot name a service of the engine: use letters, digits, -, _ and ."
+            )
         for name, value in (("register", changed.register), ("advertise", changed.advertise)):
             if value is not None and urlsplit(value).scheme not in ("http", "https"):
                 raise DispatchError(f"{name} has to be a URL, as http://host:9070, and not '{value}'")

@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from typing import Any
+from urllib.request import Request, urlopen
 
 from click.testing import CliRunner
 
@@ -83,20 +84,32 @@ async def test_an_upgrade_drains_the_old_worker_and_leaves_nothing_bound_to_it(f
                 assert await dispatch(fleet, "move") == {"moved": []}
 
 
-async def test_what_is_bound_to_a_worker_that_is_gone_is_moved(fleet: Fleet) -> None:
+async def test_what_a_dead_worker_had_goes_on_with_the_latest_ones_and_what_was_paused_is_moved(fleet: Fleet) -> None:
     old_port, new_port = free_ports(2)
     async with fleet.front() as front:
         with worker(fleet, old_port) as old:
             await until(fleet.is_known)
-            await front.start(steps, id="s", ctx={"ms": 600_000}, wait=0)
-            await until(lambda: _is_held(front, "s"))
-            old.kill()
-            with worker(fleet, new_port):
-                await until(lambda: is_brought_to(fleet, new_port))
-                await until(lambda: has_troubles(fleet))
-                assert (await dispatch(fleet, "move"))["moved"]
-                await until(lambda: not fleet.troubled())
-                await front.cancel("s")
+            await front.start(steps, id="s", ctx={"ms": 0}, wait=0)
+            assert await soon(front.result("s")) == [old.pid]
+        await front.start(steps, id="left", wait=0)
+        (stuck,) = await until(lambda: [each for each in fleet.troubled() if "/left/" in each["target"]])
+        await asyncio.to_thread(pause, fleet, stuck["id"])
+        await until(lambda: has_status(fleet, "paused"))
+        with worker(fleet, new_port) as new:
+            await until(lambda: is_brought_to(fleet, new_port))
+            assert "left" in (await dispatch(fleet, "move"))["moved"]
+            assert await soon(front.result("left")) == [new.pid]
+            await until(lambda: has_none(fleet))
+
+
+def pause(fleet: Fleet, invocation: str) -> None:
+    request = Request(f"{fleet.servers[0].admin}/invocations/{invocation}/pause", method="PATCH")
+    with urlopen(request, timeout=HANG_S) as reply:
+        assert reply.status < 300
+
+
+async def has_status(fleet: Fleet, status: str) -> bool:
+    return any(each["status"] == status for each in (await dispatch(fleet, "status"))["troubled"])
 
 
 async def _is_held(front: Holdfast, session_id: str) -> bool:

@@ -48,6 +48,17 @@ async def ended(front: Holdfast, sessions: list[str]) -> float:
     return longest
 
 
+async def all_ended(front: Holdfast, sessions: list[str], starting: asyncio.Task[None]) -> float:
+    """Wait until all were started and have ended; the longest time in which no session changed from now on."""
+    latest, longest = time.monotonic(), 0.0
+    with front.store.watch() as changes:
+        while not starting.done():
+            await changes.changed(timeout=10)
+            longest, latest = max(longest, time.monotonic() - latest), time.monotonic()
+    await starting
+    return max(longest, await ended(front, sessions))
+
+
 def begun_again(fleet: Fleet) -> int:
     return sum(attempt > 1 for _, attempt, _ in fleet.runs)
 
@@ -98,12 +109,17 @@ async def test_chaos_of_workers_and_the_engine(fleet: Fleet) -> None:
     async with fleet.front() as front:
         await until(fleet.is_known)
         sessions = [f"s-{number}" for number in range(500)]
-        for session in sessions:
-            await front.start(called, id=session, ctx={"ms": chance.randrange(200, 1_500)}, wait=0)
-        ending = asyncio.create_task(ended(front, sessions))
+
+        async def start_all() -> None:
+            for session in sessions:
+                await front.start(called, id=session, ctx={"ms": chance.randrange(500, 3_000)}, wait=0)
+
+        starting = asyncio.create_task(start_all())
+        await until(lambda: len(fleet.runs) > 20)
+        ending = asyncio.create_task(all_ended(front, sessions, starting))
         killed_pids = set()
-        for round_ in range(4):
-            await asyncio.sleep(2)
+        for round_ in range(5):
+            await asyncio.sleep(1.5)
             if round_ == 2:
                 await asyncio.to_thread(fleet.servers[0].kill)
                 await asyncio.to_thread(fleet.servers[0].start)
@@ -136,15 +152,14 @@ async def test_each_of_three_nodes_is_killed_once(three_nodes: Fleet) -> None:
                 await asyncio.sleep(0.02)
 
         starting = asyncio.create_task(start_all())
-        await asyncio.sleep(1)
-        ending = asyncio.create_task(ended(front, sessions))
+        await until(lambda: len(fleet.runs) > 20)
+        ending = asyncio.create_task(all_ended(front, sessions, starting))
         for node in fleet.servers:
             await asyncio.sleep(2)
             await asyncio.to_thread(node.kill)
             await asyncio.sleep(4)
             await asyncio.to_thread(node.start)
             await asyncio.to_thread(node.wait)
-        await starting
         longest = await ending
     print(f"three nodes: 1,000 of 1,000 done, {begun_again(fleet)} begun again, silence {longest:.1f} s")
     assert begun_again(fleet) == 0

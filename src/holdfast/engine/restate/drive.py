@@ -21,11 +21,11 @@ from holdfast.store.errors import StoreUnavailableError
 
 log = logging.getLogger("holdfast.dispatch")
 
-RETURN_MS = 200
+RETURN_MS = 150
 """Milliseconds that an owner which seems to be dead has for coming back. The engine's own connection to it is mostly
 gone as well by then, so that this is less than where only the store tells."""
 
-RETURN_LOOKS = 4
+RETURN_LOOKS = 3
 """Looks at whether it has come back, meanwhile."""
 
 LOOK_S = 0.5

@@ -18,7 +18,7 @@ _TROUBLED = """
 select id, target_service_key, status, pinned_deployment_id, retry_count, last_failure
   from sys_invocation
  where target_service_name in ('{service}', '{service}-sweep') and target_handler_name in ('drive', 'sweep')
-   and (status in ('backing-off', 'paused') or (status = 'running' and retry_count > 1)
+   and (status in ('backing-off', 'paused')
         or (status in ('running', 'suspended') and pinned_deployment_id is not null
             and pinned_deployment_id <> '{latest}'))
  order by modified_at limit {limit}

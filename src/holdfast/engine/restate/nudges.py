@@ -17,8 +17,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("holdfast.dispatch")
 
-SENDERS = 8
-"""Nudges that are on their way at a time: one takes a few milliseconds."""
+SENDERS = 32
+"""Nudges that are on their way at a time. One takes a few milliseconds; but where a part of the engine has lost its
+node, those for it take seconds, and the others must not wait for them."""
 
 MOST = 20_000
 """Nudges that wait to be sent at most, while the engine is away. Those past that are left to the sweep."""
@@ -32,7 +33,7 @@ FIRST_REST_S = 0.05
 LONGEST_REST_S = 1.0
 """Seconds between two tries at most, so that work goes on soon after the engine has come back."""
 
-REPLY_S = 5.0
+REPLY_S = 3.0
 """Seconds that a node has to accept a nudge before the next one is tried."""
 
 LEAVE_S = 2.0

@@ -132,7 +132,9 @@ async def test_chaos_of_workers_and_the_engine(fleet: Fleet) -> None:
         longest = await ending
     firsts = {(session, attempt): pid for session, attempt, pid in fleet.runs}
     again = [(session, attempt) for session, attempt, _ in fleet.runs if attempt > 1]
-    assert all(firsts[session, attempt - 1] in killed_pids for session, attempt in again)
+    # Who is killed between the record of an attempt and its beginning leaves no line.
+    unexplained = [each for each in again if firsts.get((each[0], each[1] - 1), -1) not in {*killed_pids, -1}]
+    assert unexplained == []
     assert max(Counter((session, attempt) for session, attempt, _ in fleet.runs).values()) == 1
     await until(lambda: not fleet.troubled())
     print(f"chaos: 500 of 500 done, {len(again)} begun again, silence {longest:.1f} s")

@@ -8,7 +8,7 @@ STAMP := $(VENV)/.ready
 # Where this is set, every process that a test starts compiles all that it imports: the suite takes twice as long.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup run test check format bench bench-instructions bench-peers soak inspect simulate chaos fuzz conformance web screenshots docs site package bundles clean
+.PHONY: help setup run test check format bench bench-instructions bench-peers soak inspect simulate chaos fleet restate fuzz conformance web screenshots docs site package bundles clean
 
 help:  ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-19s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -74,6 +74,17 @@ simulate: setup  ## many simulated runs on all cores: SEEDS=100000 of each scena
 SEED ?= 0
 chaos: setup  ## a minute of kills, stops, locks, drops, full disks and clock steps on each store, for a SEED
 	$(BIN)/python -m tests.chaos.run --seed $(SEED)
+
+restate: build/restate/.ready  ## install the Restate server that tests of fleets run against, from npm into build/restate
+
+build/restate/.ready: Makefile
+	@mkdir -p build/restate
+	@echo "installing the Restate server into build/restate ..."
+	@npm install --prefix build/restate --ignore-scripts --no-save --no-audit --no-fund --loglevel=error @restatedev/restate-server@1.7.12
+	@touch $@
+
+fleet: setup restate  ## the long runs of fleets that Restate brings work to: nodes, workers and the engine killed
+	HOLDFAST_FLEET=1 $(BIN)/pytest -s -m fleet tests/engine/restate
 
 fuzz: setup  ## hostile inputs to everything that is read from outside, for FUZZ_SECONDS (600)
 	$(BIN)/python -m tests.fuzz

@@ -28,6 +28,7 @@ from bench import (
     cells,
     cells_instructions,
     cli,
+    dispatch,
     engine,
     evaluation,
     fleet,
@@ -58,6 +59,7 @@ BENCHMARKS = (
     | lua_instructions.BENCHMARKS
     | sandbox.BENCHMARKS
     | scale.BENCHMARKS
+    | dispatch.BENCHMARKS
     | agent.BENCHMARKS
     | agent_instructions.BENCHMARKS
     | cells.BENCHMARKS

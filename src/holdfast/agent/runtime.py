@@ -264,7 +264,10 @@ class Runtime:
         """A store with its engine, started when it is first needed."""
         async with self._opening:
             if id(store) not in self._mounts:
-                mount = MountedStore(self, store, self.options.residency, **self._engine_options)
+                options = dict(self._engine_options)
+                if store is not self._store:
+                    options.pop("dispatch", None)  # it brings work to one engine, that of the runtime's own store
+                mount = MountedStore(self, store, self.options.residency, **options)
                 mount.agent_kind = AgentKind(CellHost(self, mount))
                 mount.holdfast.add_kind(mount.agent_kind)
                 mount.holdfast.drive("llm", ModelDriver(self, mount))

@@ -161,6 +161,7 @@ class Worker:
             raise ValueError(f"a worker needs room for at least one turn, got {turns}")
         self._engine = holdfast.engine
         self._owner = self._engine.owner
+        self._dispatch = holdfast.upkeep.dispatch
         self._draining = Draining.on(self._engine)
         self._turns = turns
         self._drain_s = drain_s
@@ -207,7 +208,7 @@ class Worker:
         if self._draining.worker is not None:
             raise WorkerExistsError(self._owner.store.url)
         self._draining.worker = self
-        self._owner.work = self.report
+        self._owner.work, self._owner.is_in_line = self.report, self.is_in_line
         permits = self._owner.permits
         permits.on_room, permits.on_wait = self._look_at_crowded, self._heard.set
         self._owner.on_work_changed()
@@ -228,13 +229,14 @@ class Worker:
             self._owner.callers.check_open(None)
             await self._drain()
         finally:
-            self._draining.worker = self._owner.work = None
+            self._draining.worker = self._owner.work = self._owner.is_in_line = None
             permits.on_room = permits.on_wait = lambda: None
             self._owner.on_work_changed()
 
     def stop(self) -> None:
         """Begin no more turns; if the process ends with this worker, leave to others what strategies ask from now."""
         self._stopping, self._owner.offers.is_draining = True, self.ends_process
+        self._dispatch.refuse()
         self._heard.set()
         self._owner.on_work_changed()
 
@@ -250,6 +252,10 @@ class Worker:
     def report(self) -> WorkReport:
         """How much it does, and whether it is about to end."""
         return WorkReport(len(self.active), self._turns, self._stopping)
+
+    def is_in_line(self, session_id: str) -> bool:
+        """Whether a turn of a session is under way here, or about to be."""
+        return session_id in self.active or (session_id in self._line and not self._stopping)
 
     @property
     def is_stopping(self) -> bool:
@@ -342,7 +348,8 @@ class Worker:
         next_look = 0.0
         while not self._stopping:
             began = self._owner.clock.monotonic()
-            wanted = self._has_room and (len(self._line) < self._turns or self._has_priorities)
+            has_place = len(self._line) < self._turns or self._has_priorities
+            wanted = self._has_room and has_place and not self._dispatch.is_serving
             if wanted and began >= next_look:
                 self._has_news = False
                 await self._look()
@@ -400,12 +407,16 @@ class Worker:
                 self.release(session_id)
 
     async def _drain(self) -> None:
-        """Wait for the turns and calls under way. Those that wait for a limit of the fleet are left to others."""
+        """Wait for the turns and calls under way, and for what else was brought here.
+
+        Those that wait for a limit of the fleet are left to others.
+        """
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self._drain_s):
                 while self._at_work or (self.ends_process and self._has_calls):
                     self._is_over.clear()
                     await self._is_over.wait()
+                await self._dispatch.until_idle()
 
 
 @contextlib.contextmanager

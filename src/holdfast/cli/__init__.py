@@ -26,6 +26,7 @@ _COMMANDS = {
     "worker": "Work through what was sent to agents.",
     "workers": "List the processes at work; let one drain.",
     "limits": "Limit what all processes on a store do together.",
+    "dispatch": "See how a dispatcher brings work to workers, and move what is stuck.",
     "ps": "List background processes.",
     "kill": "End a background process.",
     "logs": "Show what has happened in a background process.",

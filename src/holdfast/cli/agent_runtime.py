@@ -14,6 +14,7 @@ from holdfast.cli.options import settings
 if TYPE_CHECKING:
     from holdfast.agent.runtime import Runtime
     from holdfast.agent.tools.catalog import DeclaredTool, Toolish
+    from holdfast.engine.dispatch import Dispatch
 
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -59,9 +60,13 @@ def make_runtime(
     *,
     agents: Sequence[str] = (),
     limits: Sequence[str] = (),
+    dispatch: Dispatch | None = None,
 ) -> Runtime:
     """A runtime with these models, of which the first is that of new sessions, these tools and commands, and the
-    subagents of these files and directories. It declares these limits of the fleet."""
+    subagents of these files and directories.
+
+    It declares these limits of the fleet. `dispatch` brings it work, if anything else than the store does.
+    """
     from holdfast.agent.runtime import Runtime
     from holdfast.agent.tools.catalog import DeclaredTool
 
@@ -76,6 +81,7 @@ def make_runtime(
         agents=agents,
         service=settings().services,
         limits=limits,
+        dispatch=dispatch,
     )
     for name, (each, its_model) in zip(models, found, strict=True):
         runtime.add_model(name, each, its_model)

@@ -20,6 +20,7 @@ from holdfast.agent.machine.turn import StoppedOutcome, TurnOutcome
 from holdfast.agent.machine.turn_input import input_of
 from holdfast.agent.worker import DEFAULT_TURNS, DRAIN_S, Worker
 from holdfast.cli.agent_runtime import agents_options, find_agents, make_runtime, model_names
+from holdfast.cli.dispatch import dispatch_option, serving_dispatch
 from holdfast.cli.errors import InputError
 from holdfast.cli.limits import declared_limits, limit_option
 from holdfast.cli.models import MODEL_VARIABLE, close_provider
@@ -87,6 +88,21 @@ if TYPE_CHECKING:
     help="How long running turns may take to end when the worker stops.",
 )
 @limit_option
+@dispatch_option
+@click.option(
+    "--listen",
+    default="127.0.0.1:9080",
+    show_default=True,
+    metavar="HOST:PORT",
+    help="Where the dispatcher brings work. Whatever reaches it is run, so keep it on a private network.",
+)
+@click.option("--register", metavar="URL", help="The dispatcher's admin URL, to make the worker known to it.")
+@click.option(
+    "--advertise",
+    metavar="URL",
+    help="Where the dispatcher finds the workers of this version: the balancer in front of them."
+    "  [default: where this worker listens]",
+)
 @serve_option
 @service_option
 @common()
@@ -102,6 +118,10 @@ def worker_command(
     turns: int,
     drain: float,
     limits: tuple[str, ...],
+    dispatch: str | None,
+    listen: str,
+    register: str | None,
+    advertise: str | None,
 ) -> int:
     """Work through what was sent to the sessions of a store, with `holdfast enqueue` or from Python.
 
@@ -110,6 +130,8 @@ def worker_command(
     Any number of workers can share a store; if one dies, the others resume its turns. After SIGTERM or Ctrl-C, a worker
     begins no more turns, and exits when those that are running have ended. A second signal ends it at once, and leaves
     its turns to other workers. `holdfast workers drain` ends it in the same way, from any machine.
+
+    With --dispatch, work is brought to it by Restate, and it does not look for any in the store.
     """
     names = model_names(models)
     if not load_served() and not names and not tools and not servers:
@@ -118,8 +140,12 @@ def worker_command(
         )
     found = [*find_tools(tools), *find_servers(servers)]
     defined = find_agents(agents, none=no_agents)
-    url, declared = settings().url(create=True), declared_limits(limits)
-    runtime = make_runtime(url, names, base_url, found, find_commands(commands), agents=defined, limits=declared)
+    found_commands, declared = find_commands(commands), declared_limits(limits)
+    served = serving_dispatch(dispatch, turns, listen=listen, register=register, advertise=advertise)
+    url = settings().url(create=True)
+    runtime = make_runtime(
+        *(url, names, base_url, found, found_commands), agents=defined, limits=declared, dispatch=served
+    )
     return asyncio.run(_work(runtime, turns, drain))
 
 

@@ -70,6 +70,11 @@ class ChildSessions:
         """End the session of a query that nobody waits for any more."""
         self._owner.spawn(self._cancel(parent, asked))
 
+    def is_busy_with(self, session_id: str) -> bool:
+        """Whether something is being done here about a session, as a child, or about a child of its own."""
+        own = child_session_id(session_id, "")
+        return any(child_id == session_id or child_id.startswith(own) for child_id in self._busy)
+
     async def end_if_abandoned(self, child_id: str, parent_id: str) -> bool:
         """End a child whose parent does not wait for it: a process may have died before it could tell it so."""
         asked = child_id.removeprefix(f"{parent_id}.")

@@ -188,6 +188,8 @@ async def _leave(
     is_there = _is_left(session_id, message, [item.message for item in await store.mailbox(session_id)])
     if not is_there:
         await store.send(session_id, f"m-{owner.token(12)}", message, owner.now())
+    if owner.on_mail is not None:
+        owner.on_mail(session_id)
     deadline = monotonic() + (wait or 0)
     with store.watch(session_id) as changes:
         while _is_left(session_id, message, [item.message for item in await store.mailbox(session_id)]):

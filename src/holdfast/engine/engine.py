@@ -80,6 +80,10 @@ class Engine:
         """The sessions with effects or a long step under way here."""
         return [session_id for session_id, live in self._live_sessions.items() if live.is_under_way]
 
+    def held_sessions(self) -> list[str]:
+        """The sessions that this process holds, or does something about."""
+        return [session_id for session_id, live in self._live_sessions.items() if live.is_held or live.is_under_way]
+
     def waits_for_child(self, session_id: str) -> bool | None:
         """Whether a query of a session for a child is pending; None if the session is not at hand."""
         live = self._live_sessions.get(session_id)

@@ -1,4 +1,4 @@
-"""What callers give to `feed`, as the answers that are delivered."""
+"""Answers as callers of `feed` may write them: a bare value, a failure, with usage, or several by query id."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Answers: TypeAlias = Mapping[str, Any] | Any
 
 
 def given_answers(answers: Answers, usage: Usage | None) -> list[GivenAnswer]:
-    """The answers that a caller gives, each with the query that it is for."""
+    """The answers that a caller has given, each with the query that it names."""
     if type(answers) is str:  # the usual one
         return [GivenAnswer(Value(value=answers), None, usage)]
     if not isinstance(answers, Mapping):

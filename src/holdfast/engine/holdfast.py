@@ -21,7 +21,7 @@ from holdfast.core.decide import (
     Message,
     decide_start,
 )
-from holdfast.core.errors import HoldfastError, InvalidBudgetError, InvalidValueError, SessionExistsError
+from holdfast.core.errors import HoldfastError, InvalidValueError, SessionExistsError
 from holdfast.core.events import Event, event_of
 from holdfast.core.fork_points import ForkPoint
 from holdfast.core.ids import DEFAULT_SERVICE, new_session_id
@@ -35,12 +35,14 @@ from holdfast.core.status import parse_pending_filter, snapshot
 from holdfast.core.values import Json
 from holdfast.engine.adoption import AdoptionReport, adoption_report
 from holdfast.engine.checkpoints import folded_session
+from holdfast.engine.dispatch import Dispatch, open_dispatch
 from holdfast.engine.drivers import DEFAULT_CONCURRENCY, MAX_DEATHS, Driver, Effect, Finder, Probe, Recovery
 from holdfast.engine.engine import Engine
 from holdfast.engine.errors import ResultTimeoutError, SessionFailedError, TooManyEntriesError
 from holdfast.engine.fleet_limits import LimitReport, limit_reports, parse_limits, remove_limits
 from holdfast.engine.forks import ForkRequest, fork_points, make_fork
 from holdfast.engine.given_answers import Answers, given_answers
+from holdfast.engine.given_budget import given_budget
 from holdfast.engine.host_view import feed, pending_below, until_needed
 from holdfast.engine.offers import Offer
 from holdfast.engine.own_drivers import own_effects
@@ -66,6 +68,10 @@ from holdfast.store.supervisor import TaskTrouble
 HOT_PROGRAMS = 1_000
 """Programs kept in memory between pauses: about 20 MB of small strategies. The others are rebuilt when needed."""
 
+DISPATCHED_LEASE_MS = 10_000
+"""How long a session is held without a sign of life where a dispatcher brings work: a machine that has stopped is taken
+over from soon, and a lease is renewed every 3 s all the same."""
+
 COMPARED_ENTRIES = 20_000
 """Entries of the longer of two sessions that are compared: half a second of reading."""
 
@@ -79,8 +85,9 @@ class Holdfast:
         *,
         hot_programs: int = HOT_PROGRAMS,
         service: str | Sequence[str] = DEFAULT_SERVICE,
-        lease_ms: int = DEFAULT_LEASE_MS,
+        lease_ms: int | None = None,
         upkeep: Upkeep | None = None,
+        dispatch: str | Dispatch | None = None,
         seam: Seam | None = None,
         environment: Environment | None = None,
         max_deaths: int = MAX_DEATHS,
@@ -89,21 +96,28 @@ class Holdfast:
     ) -> None:
         """`service` names the services that this process serves; sessions that are started here belong to the first.
 
-        `hot_programs` are kept in memory at most; `lease_ms` is how long a session is held without a sign of life. A
-        call at which `max_deaths` processes have died, one after the other, is answered by a failure. When it is
-        closed, effects that cannot be run again have `close_s` seconds to end. `limits` are declared for all processes
-        on the store, as `limit` does.
+        `hot_programs` are kept in memory at most; `lease_ms` is how long a session is held without a sign of life: 30
+        s, or 10 s with a dispatcher. `dispatch` names an engine that brings work to the processes of a fleet on
+        PostgreSQL, as `restate+http://host:8080`, else HOLDFAST_DISPATCH does; without one, each process hears of work
+        from the store, and looks for it. A call at which `max_deaths` processes have died, one after the other, is
+        answered by a failure. When it is closed, effects that cannot be run again have `close_s` seconds to end.
+        `limits` are declared for all processes on the store, as `limit` does.
         """
         self.store = store
         self._limits = parse_limits(limits)
         services = [service] if isinstance(service, str) else service
+        self._upkeep = upkeep or Upkeep()
+        dispatcher = open_dispatch(dispatch, store, is_alone=self._upkeep.is_alone)
+        if lease_ms is None:
+            lease_ms = DEFAULT_LEASE_MS if dispatcher is None else DISPATCHED_LEASE_MS
         self._owner = Owner(store, lease_ms, environment or Environment(), services=services, seam=seam)
         if max_deaths < 1:
             raise InvalidValueError("max_deaths", f"a call is begun at least once, got {max_deaths}")
         self._owner.max_deaths = max_deaths
         self._owner.close_s = close_s
         self._engine = Engine(self._owner, hot_programs=hot_programs)
-        self._upkeep = upkeep or Upkeep()
+        if dispatcher is not None:
+            self._upkeep.use(dispatcher)
         self.drive_own_tools()
 
     @property
@@ -127,6 +141,7 @@ class Holdfast:
         self._owner.callers.close()
         await self._upkeep.stop()
         await self._engine.close()
+        await self._upkeep.dispatch.detach()
         await self._owner.permits.close()
         await self.store.close()
 
@@ -156,7 +171,7 @@ class Holdfast:
         it raises `SessionExistsError`, which says what differs.
         """
         found = find_program(program)
-        limits = budget_in_ctx(found, ctx) if budget is None else _budget(budget)
+        limits = budget_in_ctx(found, ctx) if budget is None else given_budget(budget)
         started = decide_start(
             found,
             service=service if service is not None else self._owner.offers.services[0],
@@ -484,15 +499,3 @@ class Holdfast:
 def open_holdfast(url: str | Store, **options: Any) -> Holdfast:
     """Sessions on the store behind a URL: `async with holdfast.open("sqlite:///sessions.db") as hf: …`."""
     return Holdfast(open_store(url) if isinstance(url, str) else url, **options)
-
-
-def _budget(given: Budget | Mapping[str, Any] | None) -> Budget | None:
-    if given is None or isinstance(given, Budget):
-        return given
-    if unknown := sorted(set(given) - set(Budget.__struct_fields__)):
-        limits = ", ".join(Budget.__struct_fields__)
-        raise InvalidBudgetError(f"no such limit: {', '.join(map(str, unknown))} (there are: {limits})")
-    try:
-        return msgspec.convert(dict(given), Budget)
-    except msgspec.ValidationError as error:
-        raise InvalidBudgetError(str(error)) from None

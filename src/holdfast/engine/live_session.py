@@ -487,7 +487,7 @@ class LiveSession:
         if is_worth_saving:
             fold.save_committed(self._run.dump)
         if due is not None and owner.on_due is not None:
-            owner.on_due(due)
+            owner.on_due(self.id, due)
         for attendant in owner.attendants:
             attendant.committed(session, under_way=self.is_under_way)
         if has_ended:

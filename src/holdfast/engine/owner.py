@@ -138,10 +138,14 @@ class Owner:
         """How subagents begin; None if this process has none."""
         self.attachments: dict[type[Any], Callable[[str], Attachment]] = {}
         """How what hangs on a live session is made, by its class."""
-        self.on_due: Callable[[int], None] | None = None
-        """Called with the time (unix ms) at which a session that was committed here has to be looked at."""
+        self.on_due: Callable[[str, int], None] | None = None
+        """Called with a session that was committed here, and the time (unix ms) at which it has to be looked at."""
+        self.on_mail: Callable[[str], None] | None = None
+        """Called with a session that a message was left for, which this process does not take."""
         self.work: Callable[[], WorkReport] | None = None
         """What this process works through inboxes with, if it does."""
+        self.is_in_line: Callable[[str], bool] | None = None
+        """Whether a worker here has a turn of a session to run, or is about to; None if there is no worker."""
         self.on_work_changed: Callable[[], None] = lambda: None
         """Called when a worker begins, or is told to end."""
         self.callers = Callers(store.watch)

@@ -65,10 +65,14 @@ class Patrol:
         monotonic = engine.owner.clock.monotonic
         while True:
             began = monotonic()
-            await engine.owner.store.release_expired()
-            await self._step(engine)
+            await self.once(engine)
             rest = min(PATROL_SHARE * (monotonic() - began), PATROL_REST_MS / 1000)
             await asyncio.sleep(max(PATROL_MS / 1000, rest))
+
+    async def once(self, engine: Engine) -> None:
+        """Release leases that have run out, and pass some parents and children."""
+        await engine.owner.store.release_expired()
+        await self._step(engine)
 
     async def _step(self, engine: Engine) -> None:
         store, offers = engine.owner.store, engine.owner.offers

@@ -1,42 +1,28 @@
 """`Upkeep`: what a process does for the sessions of its store by itself, because time passes or a process has died.
 
-The work is in five modules: `timers` wakes sessions that are due, `takeover` resumes what nobody looks after any more,
-`patrol` looks after parents and children that have missed each other, `retention` ends idle sessions and deletes old
-ones, `presence` says that this process is here. Whatever they find they
-hand to the engine, and the engine's commits decide which of several processes that found the same does it. Each is a
-standing task: an error that nobody foresaw is logged, and it goes on.
+A dispatcher (`dispatch`) brings it the sessions that have something to do; `retention` ends idle sessions and deletes
+old ones, `presence` says that this process is here. Whatever they find they hand to the engine, whose commits decide
+which of several processes that found the same does it. Each is a standing task: an error that nobody foresaw is logged,
+and it goes on.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Any
 
+from holdfast.core.errors import InvalidValueError
+from holdfast.engine.dispatch import Dispatch
 from holdfast.engine.engine import Engine
-from holdfast.engine.patrol import Patrol
 from holdfast.engine.presence import Presence
 from holdfast.engine.retention import Retention
-from holdfast.engine.takeover import Takeover
-from holdfast.engine.timers import Timers
+from holdfast.engine.store_dispatch import Loop, StoreDispatch, looking
 from holdfast.engine.upkeep_scope import UpkeepScope
-from holdfast.store.patience import pause
 from holdfast.store.supervisor import StandingTask
-
-FIRST_LOOK_S = pause(0.1)
-"""Seconds before a process looks for what others have left: it opened the store for something, and does that first."""
 
 AGREE_S = 60.0
 """Seconds between looks at the clock of the store."""
-
-
-Loop: TypeAlias = Callable[[Engine], Coroutine[Any, Any, None]]
-
-
-async def _looking(loop: Loop, engine: Engine) -> None:
-    await asyncio.sleep(FIRST_LOOK_S)
-    await loop(engine)
 
 
 async def _agree_on_time(engine: Engine) -> None:
@@ -66,23 +52,31 @@ class Upkeep:
     ) -> None:
         self._on = on
         self._scope = UpkeepScope(only)
-        self._timers = Timers(self._scope)
-        self._takeover = Takeover(self._scope)
-        self._patrol = Patrol(self._scope, self._takeover.errands, self._takeover.attend)
+        self.dispatch: Dispatch = StoreDispatch(self._scope)
+        """What brings this process the sessions that have something to do, and takes them elsewhere."""
         self.retention = Retention(self._scope, idle_ttl_ms, keep_ended_ms)
         self._presence = Presence()
         self._tasks: list[StandingTask] = []
 
+    @property
+    def is_alone(self) -> bool:
+        """Whether this process looks after one session only."""
+        return self._scope.only is not None
+
+    def use(self, dispatch: Dispatch) -> None:
+        """Let another dispatcher bring work to this process, and take it elsewhere."""
+        if self._scope.only is not None:
+            why = f"this process resumes nothing but session '{self._scope.only}', and needs nobody to bring it work"
+            raise InvalidValueError("dispatch", why)
+        self.dispatch = dispatch
+
     def start(self, engine: Engine) -> None:
         """Begin, for as long as the engine is open."""
-        engine.owner.on_due = self._timers.add
+        self.dispatch.attach(engine)
         if self._on:
+            self.dispatch.serve(engine)
             loops: dict[str, Loop] = {
-                "waking what is due": self._timers.run,
-                "resuming orphans": partial(_looking, self._takeover.run_orphans),
-                "releasing leases and looking after children": partial(_looking, self._patrol.run),
-                "resuming sessions of dead owners": partial(_looking, self._takeover.run_lost),
-                "ending and deleting what is too old": partial(_looking, self.retention.run),
+                "ending and deleting what is too old": partial(looking, self.retention.run),
                 "agreeing on the time with the store": _agree_on_time,
                 "reading the limits of the fleet": lambda engine: engine.owner.permits.run(),
             }
@@ -96,12 +90,10 @@ class Upkeep:
     async def stop(self) -> None:
         """End what `start` began."""
         ending: list[asyncio.Task[Any]] = [running for task in self._tasks for running in task.cancel()]
-        ending += [*self._timers.errands.cancel(), *self._takeover.errands.cancel()]
-        await asyncio.gather(*ending, return_exceptions=True)
+        await asyncio.gather(*ending, self.dispatch.stop(), return_exceptions=True)
         self._tasks = []
 
     def look_soon(self) -> None:
         """Something changed that may let sessions run here which could not before."""
         self._scope.forget_passed_over()
-        self._timers.look_again()
-        self._takeover.look_soon()
+        self.dispatch.look_soon()

@@ -1,0 +1,99 @@
+"""The sweep: finds what nobody was nudged for, and nudges somebody. One for the whole fleet, as the engine arranges it.
+
+Every second it looks for leases that have ended without their holder, and for timers that are late; every ten, for all
+else that should be under way and is not. So a fleet asks its database no more often than one process would by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from holdfast.core.needs import parse_needs
+from holdfast.engine.dispatch import Dispatch
+from holdfast.engine.engine import Engine
+from holdfast.engine.errands import Errands
+from holdfast.engine.patrol import Patrol
+from holdfast.engine.upkeep_scope import UpkeepScope
+from holdfast.store.upkeep import OpenSession
+
+EVERY_MS = 1_000
+"""Milliseconds between two sweeps."""
+
+WHOLE_EVERY = 10
+"""Of so many sweeps, one looks for everything."""
+
+LATE_MS = 1_000
+"""Milliseconds after which a timer is late: the engine was to bring it in time."""
+
+LATEST_MS = 5_000
+"""Milliseconds after which a late timer is left to the sweeps that look for everything."""
+
+MOST = 1_000
+"""Sessions of the same needs that one sweep nudges at most; the next one goes on from there."""
+
+
+class Sweep:
+    """Looks for what was missed."""
+
+    def __init__(self, engine: Engine, dispatch: Dispatch) -> None:
+        self._engine = engine
+        self._dispatch = dispatch
+        self.errands = Errands()
+        self._patrol = Patrol(UpkeepScope(None), self.errands, self._nudge_each)
+        self._places: dict[str, int] = {}
+        """The number of the session that the last look at each needs came to."""
+
+    async def run(self, number: int) -> None:
+        """Look for what was missed; each sweep has a number, and some look for more."""
+        owner = self._engine.owner
+        store, services = owner.store, owner.offers.services
+        is_whole = number % WHOLE_EVERY == 0
+        now = owner.now()
+        for lease in await store.lost():
+            owner.takeovers += 1
+            self._dispatch.nudge(lease.session_id)
+        has_released = await store.release_expired() > 0
+        for session_id, _ in await store.due(
+            now - LATE_MS, MOST, services=services, after=-1 if is_whole else now - LATEST_MS
+        ):
+            self._dispatch.nudge(session_id)
+        if is_whole or has_released:
+            await self._nudge_each(await store.open_mail(services, MOST), self._engine)
+            for needs in await store.open_needs(services):
+                if self._may_be_moved(needs):
+                    await self._nudge_open(needs)
+        if is_whole:
+            await self._patrol.once(self._engine)
+
+    def _may_be_moved(self, needs: str) -> bool:
+        """Whether a process like this one may move a session with these needs: fleets are alike."""
+        offers = self._engine.owner.offers
+        row = parse_needs(needs)
+        if offers.may_move(needs):
+            return True
+        return bool(row.words - {"human", "child"}) and all(map(offers.may_meet, row.named))
+
+    async def _nudge_open(self, needs: str) -> None:
+        """Nudge open sessions with these needs. Most will be on their way, and then nothing comes of it."""
+        owner = self._engine.owner
+        place = self._places.pop(needs, None)
+        found = await owner.store.open_sessions(needs, owner.offers.services, before=place, limit=MOST)
+        if len(found) == MOST:
+            self._places[needs] = found[-1].number
+        await self._nudge_each(found, self._engine)
+
+    async def _nudge_each(self, found: Sequence[OpenSession], engine: Engine) -> None:
+        for each in found:
+            self._dispatch.nudge(each.session_id)
+
+
+def next_sweep(number: int, now: int) -> int:
+    """The number of the sweep that follows on one, or comes next if there was none: it counts seconds.
+
+    Sweeps that are late are left out, unless one of them looks for everything.
+    """
+    following = now // EVERY_MS + 1
+    last_whole = following - following % WHOLE_EVERY
+    if 0 <= number < last_whole:
+        return last_whole
+    return max(following, number + 1)

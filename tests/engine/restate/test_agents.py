@@ -1,0 +1,36 @@
+"""Agents of a fleet: their turns begin where the engine brings them, and no worker looks for them."""
+
+from __future__ import annotations
+
+import asyncio
+
+from holdfast.agent.providers.provider import ModelRequest
+from holdfast.agent.runtime import Runtime
+from holdfast.engine.upkeep import Upkeep
+from holdfast.testing.patience import soon, until
+from holdfast.testing.provider import ScriptedProvider, ScriptedReply, ScriptStep
+from tests.engine.restate.fleet import Fleet
+
+
+def echo(request: ModelRequest) -> ScriptStep:
+    return ScriptedReply(parts=[f"You said {request.messages[-1].text}."])
+
+
+async def test_turns_begin_where_the_engine_brings_them(fleet: Fleet) -> None:
+    where = f"&listen=127.0.0.1:0&register={fleet.servers[0].admin}"
+    working = Runtime(
+        fleet.url, provider=ScriptedProvider([echo], loop=True), model="m", dispatch=fleet.dispatch + where
+    )
+    front = Runtime(
+        fleet.url, provider=ScriptedProvider([]), model="m", dispatch=fleet.dispatch, upkeep=Upkeep(on=False)
+    )
+    async with working, working.work(turns=1) as worker, front:
+        assert working.mount.holdfast.upkeep.dispatch.is_serving
+        await until(fleet.is_known)
+        sessions = [await front.session(f"chat-{number}").open() for number in range(3)]
+        for session in sessions:
+            for item in range(2):
+                await session.enqueue(f"word {item}").id(f"i-{item}")
+        done = [session.wait_for(f"i-{item}") for session in sessions for item in range(2)]
+        await soon(asyncio.gather(*done))
+        assert worker.begun == 6

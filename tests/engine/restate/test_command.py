@@ -1,0 +1,116 @@
+"""`holdfast worker --dispatch` and `holdfast dispatch`, as an operator uses them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import Any
+from urllib.request import Request, urlopen
+
+from click.testing import CliRunner
+
+from holdfast.cli import cli
+from holdfast.core.errors import ExitCode
+from holdfast.engine.holdfast import Holdfast
+from holdfast.testing.patience import HANG_S, soon, until
+from holdfast.testing.restate_server import free_ports
+from tests.engine.restate.fleet import Fleet
+from tests.engine.restate.steps import steps
+from tests.paths import REPO
+
+MODULE = "tests.engine.restate.steps"
+
+
+@contextlib.contextmanager
+def worker(fleet: Fleet, port: int) -> Iterator[subprocess.Popen[str]]:
+    """A worker that the engine finds where it listens."""
+    words = ["worker", "--store", fleet.url, "--dispatch", fleet.dispatch, "--listen", f"127.0.0.1:{port}", "--json"]
+    words += ["--register", fleet.servers[0].admin, "--serve", f"{MODULE}:steps", "--tool", f"{MODULE}:step"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "holdfast.cli", *words], cwd=REPO, stdout=subprocess.PIPE, text=True
+    )
+    try:
+        yield process
+    finally:
+        if process.poll() is None:
+            process.kill()
+        process.wait()
+        assert process.stdout is not None
+        process.stdout.close()
+
+
+async def dispatch(fleet: Fleet, command: str) -> dict[str, Any]:
+    words = ["dispatch", command, "--dispatch", fleet.dispatch, "--admin", fleet.servers[0].admin, "--json"]
+    result = await asyncio.to_thread(CliRunner().invoke, cli, words)
+    assert result.exit_code == 0, result.output
+    found: dict[str, Any] = json.loads(result.stdout)
+    return found
+
+
+async def is_brought_to(fleet: Fleet, port: int) -> bool:
+    return bool((await dispatch(fleet, "status"))["deployment"] == f"http://127.0.0.1:{port}/")
+
+
+async def has_troubles(fleet: Fleet) -> bool:
+    return bool((await dispatch(fleet, "status"))["troubled"])
+
+
+async def has_none(fleet: Fleet) -> bool:
+    return not await has_troubles(fleet)
+
+
+async def test_an_upgrade_drains_the_old_worker_and_leaves_nothing_bound_to_it(fleet: Fleet) -> None:
+    old_port, new_port = free_ports(2)
+    async with fleet.front() as front:
+        with worker(fleet, old_port) as old:
+            await until(fleet.is_known)
+            await front.start(steps, id="s", ctx={"count": 1, "ms": 2_000}, wait=0)
+            await until(lambda: _is_held(front, "s"))
+            with worker(fleet, new_port) as new:
+                await until(lambda: is_brought_to(fleet, new_port))
+                await front.start(steps, id="new", wait=0)
+                assert await soon(front.result("new")) == [new.pid]
+                old.send_signal(signal.SIGTERM)
+                assert await asyncio.to_thread(old.wait, HANG_S) == ExitCode.OK
+                assert await soon(front.result("s")) == [old.pid]
+                await front.start(steps, id="after", ctx={"count": 3}, wait=0)
+                assert await soon(front.result("after")) == [new.pid] * 3
+                await until(lambda: has_none(fleet))
+                assert await dispatch(fleet, "move") == {"moved": []}
+
+
+async def test_what_a_dead_worker_had_goes_on_with_the_latest_ones_and_what_was_paused_is_moved(fleet: Fleet) -> None:
+    old_port, new_port = free_ports(2)
+    async with fleet.front() as front:
+        with worker(fleet, old_port) as old:
+            await until(fleet.is_known)
+            await front.start(steps, id="s", ctx={"ms": 0}, wait=0)
+            assert await soon(front.result("s")) == [old.pid]
+        await front.start(steps, id="left", wait=0)
+        (stuck,) = await until(lambda: [each for each in fleet.troubled() if "/left/" in each["target"]])
+        await asyncio.to_thread(pause, fleet, stuck["id"])
+        await until(lambda: has_status(fleet, "paused"))
+        with worker(fleet, new_port) as new:
+            await until(lambda: is_brought_to(fleet, new_port))
+            assert "left" in (await dispatch(fleet, "move"))["moved"]
+            assert await soon(front.result("left")) == [new.pid]
+            await until(lambda: has_none(fleet))
+
+
+def pause(fleet: Fleet, invocation: str) -> None:
+    request = Request(f"{fleet.servers[0].admin}/invocations/{invocation}/pause", method="PATCH")
+    with urlopen(request, timeout=HANG_S) as reply:
+        assert reply.status < 300
+
+
+async def has_status(fleet: Fleet, status: str) -> bool:
+    return any(each["status"] == status for each in (await dispatch(fleet, "status"))["troubled"])
+
+
+async def _is_held(front: Holdfast, session_id: str) -> bool:
+    return (await front.store.session(session_id)).owner is not None

@@ -48,7 +48,7 @@ class Balancer:
             pass  # the test is over
         finally:
             self._passing.discard(task)
-            writer.close()
+            await _close(writer)
 
     async def _pass_on(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         for port in sorted(self.backends, key=lambda port: self._open[port]):
@@ -70,7 +70,7 @@ class Balancer:
                     await asyncio.gather(*both, return_exceptions=True)
             finally:
                 self._open[port] -= 1
-                far_writer.close()
+                await _close(far_writer)
             return
 
 
@@ -79,3 +79,9 @@ async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
         while chunk := await reader.read(CHUNK):
             writer.write(chunk)
             await writer.drain()
+
+
+async def _close(writer: asyncio.StreamWriter) -> None:
+    writer.close()
+    with contextlib.suppress(OSError):
+        await writer.wait_closed()

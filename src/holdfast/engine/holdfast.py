@@ -13,14 +13,7 @@ import msgspec
 from holdfast.core.budget import Budget, Price
 from holdfast.core.call_history import CallHistory
 from holdfast.core.compare import Comparison, compare
-from holdfast.core.decide import (
-    AdoptMessage,
-    AssignMessage,
-    CancelMessage,
-    FeedMessage,
-    Message,
-    decide_start,
-)
+from holdfast.core.decide import AdoptMessage, AssignMessage, CancelMessage, FeedMessage, Message, decide_start
 from holdfast.core.errors import HoldfastError, InvalidValueError, SessionExistsError
 from holdfast.core.events import Event, event_of
 from holdfast.core.fork_points import ForkPoint

@@ -105,7 +105,7 @@ def test_doctor_finds_a_sound_store_sound(home: Home) -> None:
     sandbox = report.pop("sandbox")
     assert [each["wait"]["why"].split(";")[0] for each in report.pop("still")] == ["waits for an answer to q-0 (llm)"]
     counts = {"sessions": 1, "still_count": 1, "between_turns": 0}
-    assert report == {"ok": True, "repaired": [], "damaged": [], "processes": []} | counts
+    assert report == {"ok": True, "repaired": [], "damaged": [], "processes": [], "limits": []} | counts
     assert sandbox["runs"] is True
 
 

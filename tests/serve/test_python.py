@@ -94,6 +94,7 @@ async def test_code_in_python_asks_and_is_answered_to_its_end(place: Place, era:
         for tool in ("alc_run", "run"):
             asked = await host.call(tool, code=TWO_STEPS, language="python", ctx={"task": "tea"})
             session_id = asked.pop("session_id")
+            assert ("temperature" in asked.pop("note", "")) == (tool == "run")  # the other replies as algocline does
             assert asked == {
                 "status": "needs_response",
                 "query_id": "q-0",

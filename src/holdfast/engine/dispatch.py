@@ -17,13 +17,10 @@ from __future__ import annotations
 import os
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from holdfast.core.errors import HoldfastError
-
-if TYPE_CHECKING:
-    from holdfast.engine.engine import Engine
-    from holdfast.store.contract import Store
+from holdfast.engine.engine import Engine
+from holdfast.store.contract import Store
 
 VARIABLE = "HOLDFAST_DISPATCH"
 """The environment variable that names the dispatcher of a fleet on PostgreSQL, if nothing else does."""

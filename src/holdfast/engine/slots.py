@@ -11,10 +11,8 @@ from collections import OrderedDict, deque
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from contextvars import ContextVar
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from holdfast.engine.permits import Permit
+from holdfast.engine.permits import Permit
 
 
 class Slots:

@@ -9,6 +9,9 @@ from collections.abc import AsyncIterator
 
 CHUNK = 65_536
 
+ROUNDS = 10
+"""Turns of the loop in which an accepted connection comes to be passed on: several more than it takes."""
+
 
 class Balancer:
     """Listens on one port for all the workers of a fleet."""
@@ -34,6 +37,8 @@ class Balancer:
             yield balancer
         finally:
             server.close()
+            for _ in range(ROUNDS):  # what was accepted just now has not begun yet, and could not close its connection
+                await asyncio.sleep(0)
             for task in list(balancer._passing):
                 task.cancel()
             await asyncio.gather(*balancer._passing, return_exceptions=True)

@@ -79,8 +79,7 @@ SAMPLES = [
     Request("GET", "/sessions/A/observation"),
     Request("GET", "/events", headers=(("accept", "text/event-stream"),)),
     Request("GET", "/agents/agent"),
-    Request("POST", "/agents/agent/sessions", body={"spec": {"instructions": "Be brief."}, "begin": "go_on"}),
-    Request("POST", "/agents/agent/sessions", body={"messages": [{"role": "user", "content": BLOCKS}]}),
+    Request("POST", "/agents/agent/sessions", body={"spec": {"instructions": "Be brief."}}),
     Request("GET", "/sessions/A/conversation", "limit=3"),
     Request("GET", "/sessions/A/usage"),
     Request(

@@ -17,6 +17,7 @@ from holdfast.alc.mcp.sessions import EVENT
 from holdfast.core.records import Program
 from holdfast.core.values import Json
 from holdfast.serve.mcp import sessions
+from holdfast.serve.mcp.host_events import plain_event
 from holdfast.serve.mcp.tools import McpCall, McpTool, McpToolError, Object, Params, ProjectRoot, about
 
 DEFAULT = "card_analysis"
@@ -43,7 +44,9 @@ async def alc_card_analyze(call: McpCall, params: AnalyzeParams) -> Object | typ
         project = None if where.project is None else str(where.project)
         return sessions.program_named(name, project)
 
-    return await sessions.run(call, program, {"card_id": params.card_id, "card": card, "samples": samples})
+    return await sessions.run(
+        call, program, {"card_id": params.card_id, "card": card, "samples": samples}, show=plain_event
+    )
 
 
 async def _card_of(call: McpCall, card_id: str) -> tuple[Json, Json]:

@@ -18,6 +18,7 @@ from holdfast.core.records import Program
 from holdfast.core.values import repaired
 from holdfast.serve.mcp import sessions
 from holdfast.serve.mcp.directories import file_below
+from holdfast.serve.mcp.host_events import plain_event
 from holdfast.serve.mcp.tools import McpCall, McpTool, McpToolError, Object, Params, ProjectRoot, about, unquoted
 
 MAX_HISTORY = 1_000
@@ -43,7 +44,7 @@ async def alc_eval(call: McpCall, params: EvalParams) -> Object | types.InputReq
     if options is not None and not isinstance(options, dict):
         raise McpToolError("`strategy_opts` must be an object")
     if call.state is not None:  # a later round of a call that has begun
-        return _with_id(await sessions.run(call, _not_needed, None))
+        return _with_id(await sessions.run(call, _not_needed, None, show=plain_event))
     sessions.program_named(params.strategy, params.project_root)  # what is not there is told before anything is asked
     scenario = _scenario(call, params)
     project = sessions.project_root(params.project_root)
@@ -51,6 +52,7 @@ async def alc_eval(call: McpCall, params: EvalParams) -> Object | types.InputReq
         call,
         lambda: evaluation_program(scenario, params.strategy, project),
         evaluation_ctx(scenario, params.strategy, options, params.auto_card),
+        show=plain_event,
     )
     return _with_id(given)
 

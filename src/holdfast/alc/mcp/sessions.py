@@ -20,7 +20,7 @@ from holdfast.core.values import Json
 from holdfast.programs.language import ProgramOptions, StepLimits
 from holdfast.serve.mcp import sessions
 from holdfast.serve.mcp.allowed import DeadlineS, MemoryMib
-from holdfast.serve.mcp.host_events import event_for_host
+from holdfast.serve.mcp.host_events import plain_event
 from holdfast.serve.mcp.runs import AD_HOC
 from holdfast.serve.mcp.tools import (
     McpCall,
@@ -115,7 +115,7 @@ async def alc_advice(call: McpCall, params: AdviceParams) -> Object | types.Inpu
 
 
 async def _run(call: McpCall, program: Callable[[], Program], ctx: Json) -> Object | types.InputRequiredResult:
-    told = await sessions.run(call, program, ctx)
+    told = await sessions.run(call, program, ctx, show=plain_event)
     return await with_log(call, told) if isinstance(told, dict) else told
 
 
@@ -153,7 +153,7 @@ async def alc_continue(call: McpCall, params: ContinueParams) -> Object:
             event = await call.holdfast.fork(params.session_id, limits=limits)
         else:
             event = await sessions.answer(call, params.session_id, _answers(params))
-        return await with_log(call, event_for_host(event))
+        return await with_log(call, event.to_json())
     except HoldfastError as error:
         raise sessions.continue_failed(error) from None
 

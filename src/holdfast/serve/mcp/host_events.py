@@ -18,6 +18,11 @@ def event_for_host(event: Event) -> Object:
     return {**event.to_json(), **({"note": note} if note else {})}
 
 
+def plain_event(event: Event) -> Object:
+    """The event as it is, for tools whose replies have the shape that another system gave them."""
+    return event.to_json()
+
+
 def note_on(queries: Sequence[Query]) -> str:
     """What a host has to know about some questions beyond what they say, or an empty text."""
     asked = [query for query in queries if isinstance(query, LlmQuery)]

@@ -109,9 +109,17 @@ def project_root(given: str | None) -> Path | None:
 
 
 async def run(
-    call: McpCall, program: Callable[[], Program], ctx: Json, budget: Mapping[str, Any] | None = None
+    call: McpCall,
+    program: Callable[[], Program],
+    ctx: Json,
+    budget: Mapping[str, Any] | None = None,
+    *,
+    show: Callable[[Event], Object] = event_for_host,
 ) -> Object | types.InputRequiredResult:
-    """Start a session, or continue the one that an earlier round of this call started, which has its program."""
+    """Start a session, or continue the one that an earlier round of this call started, which has its program.
+
+    `show` makes the reply of what the session says.
+    """
     if call.state is not None:
         event = await _next_round(call, call.state)
     else:
@@ -123,7 +131,7 @@ async def run(
                 raise _not_started(error) from None
     if isinstance(event, PausedEvent) and can_pause(call, event):
         return required_input(call, event)
-    return event_for_host(event)
+    return show(event)
 
 
 def _not_started(error: HoldfastError) -> HoldfastError:

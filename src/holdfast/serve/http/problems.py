@@ -73,6 +73,14 @@ def status_of(error: HoldfastError) -> int:
     return _BY_KIND.get(error.kind) or _BY_EXIT_CODE.get(error.exit_code, 500)
 
 
+DETAIL_CHARS = 2_000
+"""Characters of what a problem says at most: an error may quote what was sent, more than once."""
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= DETAIL_CHARS else f"{text[:DETAIL_CHARS]}…"
+
+
 def problem_of(error: HoldfastError, request_id: str) -> dict[str, Any]:
     """The problem document of an error: what kind it is, what was wrong, and the error's own fields."""
     status = status_of(error)
@@ -81,7 +89,7 @@ def problem_of(error: HoldfastError, request_id: str) -> dict[str, Any]:
         "type": TYPE_BASE + error.kind,
         "title": error.kind.replace("_", " "),
         "status": status,
-        "detail": str(error),
+        "detail": _cut(str(error)),
         "instance": request_id,
         **msgspec.to_builtins(own, enc_hook=str),
     }

@@ -29,10 +29,10 @@ $(STAMP): pyproject.toml constraints.txt
 run: setup  ## see it work: a session killed half-way and resumed, on an embedded SQLite file
 	@$(BIN)/holdfast demo
 
-# Many tests wait for other processes: one more than there are cores takes less time. HOLDFAST_PATIENCE=12 gives every
+# Many tests wait for other processes: two more than there are cores take less time. HOLDFAST_PATIENCE=12 gives every
 # wait four times as long as usual, on a machine that has much else to do; HOLDFAST_TEST_EXEC=1 forks no process.
 test: setup  ## the whole test suite
-	$(BIN)/pytest --dist worksteal -n $${HOLDFAST_TEST_WORKERS:-$$($(BIN)/python -c 'import os; print(1 + (os.cpu_count() or 1))')}
+	$(BIN)/pytest --dist worksteal -n $${HOLDFAST_TEST_WORKERS:-$$($(BIN)/python -c 'import os; print(2 + (os.cpu_count() or 1))')}
 
 check: setup  ## format, lint, types, layers, bundled strategies
 	$(BIN)/ruff format --check .

@@ -100,11 +100,18 @@ class Endpoint:
             timeout_keep_alive=KEEP_ALIVE_S,
             timeout_graceful_shutdown=0,
         )
-        self._server = _Uvicorn(config)
+        taken, server = listening.dup(), _Uvicorn(config)
+        self._server = server
         try:
-            await self._server.serve([listening.dup()])
+            await server.serve([taken])
         finally:
             self._server = None
+            for each in server.servers:
+                each.close()
+            taken.close()
+            for connection in list(server.server_state.connections):
+                connection.transport.abort()
+            await asyncio.sleep(0)  # the loop closes them
 
     def end(self) -> None:
         """Stop serving, and cut off the attempts that are under way: the engine makes them again elsewhere."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import socket
 from collections.abc import Sequence
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
@@ -44,6 +45,7 @@ class RestateDispatch(Dispatch):
         self._queue: NudgeQueue | None = None
         self._nudges: CommitNudges | None = None
         self._drives: Drives | None = None
+        self._listening: socket.socket | None = None
         self._endpoint: Endpoint | None = None
         self._sweep: Sweep | None = None
         self._is_sweeping = False
@@ -79,7 +81,7 @@ class RestateDispatch(Dispatch):
         assert self._drives is not None
         from holdfast.engine.restate.endpoint import Endpoint, handlers, listen
 
-        listening = listen(self._settings)
+        listening = self._listening = listen(self._settings)
         host, _ = self._settings.address
         uri = self._settings.advertise or f"http://{f'[{host}]' if ':' in host else host}:{listening.getsockname()[1]}"
         self._sweep = Sweep(engine, self)
@@ -119,6 +121,8 @@ class RestateDispatch(Dispatch):
         if self._sweep is not None:
             ending += self._sweep.errands.cancel()
         await asyncio.gather(*ending, return_exceptions=True)
+        if self._listening is not None:
+            self._listening.close()
 
     async def detach(self) -> None:
         if self._queue is None or self._sending is None:

@@ -116,9 +116,9 @@ class Owner:
         self.random = environment.random
         self.seam = seam
         self.max_deaths = MAX_DEATHS
+        """Processes in a row that may die while they attempt one query."""
         self.takeovers = 0
         """How many sessions of owners that died this process has gone on with, or tried to."""
-        """Processes in a row that may die while they attempt one query."""
         self.close_s = CLOSE_S
         self.name = f"{environment.process}.{self.token(4)}"
         self.drivers = Drivers()

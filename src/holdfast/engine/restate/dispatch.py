@@ -25,7 +25,7 @@ from holdfast.engine.restate.sweep import EVERY_MS, Sweep, next_sweep
 from holdfast.store.supervisor import StandingTask
 
 if TYPE_CHECKING:
-    from holdfast.engine.restate.endpoint import Endpoint
+    from holdfast.engine.restate.endpoint import WorkerEndpoint
 
 log = logging.getLogger("holdfast.dispatch")
 
@@ -46,7 +46,7 @@ class RestateDispatch(Dispatch):
         self._nudges: CommitNudges | None = None
         self._drives: Drives | None = None
         self._listening: socket.socket | None = None
-        self._endpoint: Endpoint | None = None
+        self._endpoint: WorkerEndpoint | None = None
         self._sweep: Sweep | None = None
         self._is_sweeping = False
         self._is_unknown = asyncio.Event()
@@ -79,13 +79,13 @@ class RestateDispatch(Dispatch):
             return
         assert self._queue is not None
         assert self._drives is not None
-        from holdfast.engine.restate.endpoint import Endpoint, handlers, listen
+        from holdfast.engine.restate.endpoint import WorkerEndpoint, handlers, listen
 
         listening = self._listening = listen(self._settings)
         host, _ = self._settings.address
         uri = self._settings.advertise or f"http://{f'[{host}]' if ':' in host else host}:{listening.getsockname()[1]}"
         self._sweep = Sweep(engine, self)
-        self._endpoint = endpoint = Endpoint(handlers(self._settings.service, self._drives, self._sweep_once))
+        self._endpoint = endpoint = WorkerEndpoint(handlers(self._settings.service, self._drives, self._sweep_once))
         self._queue.on_unknown = self._is_unknown.set
 
         async def serve() -> None:

@@ -79,7 +79,7 @@ _OPTIONS: dict[str, Any] = {
 }
 
 
-class Endpoint:
+class WorkerEndpoint:
     """A server for the handlers of a fleet, which stops to take requests before it ends."""
 
     def __init__(self, app: Any) -> None:

@@ -9,7 +9,9 @@ from typing import Any
 
 import pytest
 
+import holdfast
 from holdfast.core.errors import InvalidIdError
+from holdfast.core.events import CompletedEvent
 from holdfast.core.records import Program
 from holdfast.programs import registry
 from holdfast.programs.errors import ProgramNotFoundError
@@ -214,3 +216,16 @@ def test_the_programs_of_evaluations_are_not_listed() -> None:
     own = {each.name for each in vars(programs).values() if isinstance(each, registry.Strategy)}
     assert len(own) == 4
     assert own.isdisjoint(native_strategies())
+
+
+async def test_a_strategy_that_is_given_itself_runs_though_another_has_its_name() -> None:
+    made = list[Strategy]()
+    for said in ("the first", "the second"):
+
+        async def say(ctx: Context, said: str = said) -> str:
+            return said
+
+        made.append(strategy(name="same-name")(say))
+    async with holdfast.open("memory:") as hf:
+        ended = [await hf.start(each) for each in made]
+    assert [event.result for event in ended if isinstance(event, CompletedEvent)] == ["the first", "the second"]

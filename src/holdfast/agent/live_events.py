@@ -201,7 +201,11 @@ OUTPUT_CHARS = 64 * 1024
 """Characters kept of the output of a running tool, the latest ones."""
 
 REMIND_S = 1.0
-"""Seconds between two `CatchUpEvent`s: a watcher in another process waits no longer for the beginning of a reply."""
+"""Seconds between two `CatchUpEvent`s while a model speaks: a watcher in another process waits no longer for the
+beginning of a reply. While nothing is said, each of these times is twice the former one."""
+
+MOST_REMIND_S = 30.0
+"""The longest of those times."""
 
 REMIND_CHARS = 12 * 1024
 """Characters of a reply up to which they are sent: for a longer one they would be most of the traffic."""
@@ -226,8 +230,10 @@ class _LiveDraft:
         """Each with whether it is reasoning."""
         self.chars = 0
         self.outputs = outputs
-        self.reminded: float | None = None
-        """When a `CatchUpEvent` was published last, or else the first of these events (loop time)."""
+        self.is_heard = False
+        """Whether some of it was published: late watchers are reminded of all of it until it is over."""
+        self.is_growing = False
+        """Whether anything was published since they were reminded last."""
 
     def take(self, event: LiveEvent) -> None:
         if type(event) is TextDeltaEvent or type(event) is ReasoningDeltaEvent:
@@ -241,6 +247,11 @@ class _LiveDraft:
             self.outputs[event.call] = (self.outputs.get(event.call, "") + event.text)[-OUTPUT_CHARS:]
         elif type(event) is ToolFinishedEvent:
             self.outputs.pop(event.call, None)
+
+    @property
+    def size(self) -> int:
+        """Its characters, with those of tools."""
+        return self.chars + sum(map(len, self.outputs.values()))
 
     @property
     def catch_up(self) -> CatchUpEvent | None:
@@ -319,13 +330,22 @@ class LiveEvents:
 
     def _publish_event(self, session_id: str, event: LiveEvent, draft: _LiveDraft) -> None:
         self._publish(session_id, msgspec.msgpack.encode(PublishedEvent(draft.call, event)))
-        now = asyncio.get_running_loop().time()
-        if draft.reminded is None:
-            draft.reminded = now
-        elif now - draft.reminded > REMIND_S:
-            draft.reminded = now
-            if draft.chars + sum(map(len, draft.outputs.values())) <= REMIND_CHARS:
-                self.remind(session_id)
+        draft.is_growing = True
+        if not draft.is_heard:
+            draft.is_heard = True
+            self._remind_later(session_id, draft, REMIND_S)
+
+    def _remind_later(self, session_id: str, draft: _LiveDraft, delay_s: float) -> None:
+        asyncio.get_running_loop().call_later(delay_s, self._remind_again, session_id, draft, delay_s)
+
+    def _remind_again(self, session_id: str, draft: _LiveDraft, waited_s: float) -> None:
+        """Remind late watchers of a draft, also of one that does not grow, until it is over or too long."""
+        if self._drafts.get(session_id) is not draft or draft.size > REMIND_CHARS:
+            return
+        if self._may_be_heard(session_id):
+            self.remind(session_id)
+        self._remind_later(session_id, draft, REMIND_S if draft.is_growing else min(2 * waited_s, MOST_REMIND_S))
+        draft.is_growing = False
 
     def remind(self, session_id: str) -> bool:
         """Publish a `CatchUpEvent`. Returns False if there is nothing to say, or too much for one message."""

@@ -115,10 +115,11 @@ def find_registered(name: str) -> Strategy | None:
 def find(given: Strategy | Function | str) -> Strategy:
     """A strategy from whatever the caller has: itself, a function, a name, `module:name` or `path.py:name`.
 
-    The last two import the module or the file, so the text must come from whoever runs the process.
+    The last two import the module or the file, so the text must come from whoever runs the process. A strategy that is
+    given itself is what its name means here from now on, even if another has been registered under the same name.
     """
     if isinstance(given, Strategy):
-        return given
+        return _register(given)
     if not isinstance(given, str):
         return strategy(given)
     if (known := find_registered(given)) is not None:

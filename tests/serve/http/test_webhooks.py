@@ -127,8 +127,8 @@ async def test_an_item_that_became_a_turn_and_one_that_was_withdrawn_are_told_on
 
 async def test_a_worker_that_is_silent_for_too_long_is_told_of_once(tmp_path: Path, receiver: Receiver) -> None:
     async with _door(tmp_path) as door:
-        now = door.holdfast.now()
         await door.webhooks.add(receiver.url, ["worker.lost"])
+        now = door.holdfast.now()
         for name, silent_ms in (("dead.1.ab", GONE_MS - 1), ("well.2.cd", 0), ("old.3.ef", 2 * GONE_MS)):
             row = ProcessRow(name, 0, now - silent_ms, ListedOffers())
             await door.store.put_state(PROCESSES, name, msgspec.to_builtins(row))

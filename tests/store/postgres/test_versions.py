@@ -10,8 +10,15 @@ from holdfast.store.errors import SchemaVersionError, StoreUnavailableError
 from holdfast.store.postgres import schema
 from holdfast.store.postgres.schema import current_version
 from holdfast.store.postgres.store import PostgresStore
+from holdfast.testing.postgres_server import fresh_database
 from holdfast.testing.sessions import begin, entries_of
 from tests.store.postgres.helpers import connected, execute
+
+
+@pytest.fixture
+def database(postgres_url: str) -> str:
+    """One that has no tables yet."""
+    return fresh_database(postgres_url, empty=True)
 
 
 async def version(url: str) -> str:

@@ -96,8 +96,8 @@ def _forgets_some(server: StoreServer, client: Any, name: str, args: tuple[Any, 
     return receipt
 
 
-async def _at_once(call: Callable[[], Any]) -> Any:
-    return await call()
+async def _at_once(call: Callable[..., Any], *args: Any) -> Any:
+    return await call(*args)
 
 
 _answer = drivers._answer

@@ -30,7 +30,7 @@ def _use_memory_for_files() -> None:
     free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     if min(room.f_bavail * room.f_frsize, free) < ROOM_BYTES:
         return
-    directory = MEMORY / f"holdfast-tests-{os.getuid()}"
+    directory = MEMORY / f"hf-{os.getuid()}"
     directory.mkdir(exist_ok=True)
     directory.chmod(0o1777)  # the user of PostgreSQL servers writes there, too
     os.environ["TMPDIR"], tempfile.tempdir = str(directory), None

@@ -79,7 +79,7 @@ async def test_a_listener_that_stands_still_is_told_that_it_missed_something(url
 async def test_the_socket_of_a_dead_process_is_removed(url: str, tmp_path: Path) -> None:
     async with open_store(url) as one:
         directory = socket_directory(str(tmp_path / "a.db"))
-        directory.mkdir()
+        directory.mkdir(exist_ok=True)  # a long path has it elsewhere, and an earlier run may have had the same
         left = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         left.bind(str(directory / "left"))
         left.close()

@@ -43,7 +43,8 @@ LOOK_REST_MS = 1_000
 """Milliseconds that pass after a look at the most: one that took long has waited for the store, not worked."""
 
 LOOK_ROWS = 100
-"""Sessions of the same needs that one look takes up: the next one follows at once if there are more."""
+"""Sessions of the same needs that one look takes up: the next one follows at once if there are more. If all of them
+were seen and left, it takes up as many behind those."""
 
 SEEN = 10_000
 """Orphans that are remembered because there was nothing to be done about them here."""
@@ -85,29 +86,33 @@ class Takeover:
     async def run_orphans(self, engine: Engine) -> None:
         """Resume orphans, until cancelled."""
         monotonic, random = engine.owner.clock.monotonic, engine.owner.random
+        limit = LOOK_ROWS
         with engine.owner.store.watch_others() as self._changes:
             while True:
                 began = monotonic()
-                orphans, is_cut = await self._orphans(engine)
+                orphans, is_cut = await self._orphans(engine, limit)
                 ended = monotonic()
                 rested_at = ended + min(LOOK_SHARE * (ended - began), LOOK_REST_MS / 1000)
-                has_more = await self._resume_orphans(orphans, engine) and is_cut
+                has_fresh = await self._resume_orphans(orphans, engine)
+                behind_seen = LOOK_ROWS + len(self._seen)
+                has_more = is_cut and (has_fresh or limit < behind_seen)
+                limit = behind_seen if has_more and not has_fresh else LOOK_ROWS
                 if not has_more:
                     await self._changes.changed(timeout=(AGAIN_MS if self._is_unsure else LOOK_MS) / 1000)
                 # What came while nothing was looked at has waited long enough for the look before.
                 await asyncio.sleep(max(rested_at - monotonic(), random.random() * QUIET_MS / 1000))
 
-    async def _orphans(self, engine: Engine) -> tuple[list[OpenSession], bool]:
+    async def _orphans(self, engine: Engine, limit: int) -> tuple[list[OpenSession], bool]:
         """Some orphans that this process may move, and whether there may be more of them."""
         store, offers = engine.owner.store, engine.owner.offers
         if self._scope.only is not None:
             return await open_family(self._scope.only, store), False
-        orphans = list(await store.open_mail(offers.services, LOOK_ROWS))
-        is_cut = len(orphans) == LOOK_ROWS
+        orphans = list(await store.open_mail(offers.services, limit))
+        is_cut = len(orphans) == limit
         for needs in await store.open_needs(offers.services):
             if offers.may_move(needs):
-                found = await store.open_sessions(needs, offers.services, limit=LOOK_ROWS)
-                is_cut |= len(found) == LOOK_ROWS
+                found = await store.open_sessions(needs, offers.services, limit=limit)
+                is_cut |= len(found) == limit
                 orphans += found
         return orphans, is_cut
 

@@ -223,4 +223,4 @@ class InboxMachine(RuleBasedStateMachine):
 
 
 TestInboxMachine = InboxMachine.TestCase
-TestInboxMachine.settings = settings(max_examples=examples(50), stateful_step_count=40, deadline=None)
+TestInboxMachine.settings = settings(max_examples=examples(25), stateful_step_count=40, deadline=None)

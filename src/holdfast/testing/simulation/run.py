@@ -243,12 +243,14 @@ def _plan(world: World) -> Iterator[tuple[float, str, Callable[[SimulatedProcess
         yield at_s, "jump", lasting(world.jump, -3.0, 3.0)
 
 
-def sweep(scenario: type[Scenario], seed: int, process: str, faults: Faults | None = None) -> Iterator[Run]:
-    """A run for each step of a process, which is killed right before it."""
+def sweep(
+    scenario: type[Scenario], seed: int, process: str, faults: Faults | None = None, *, every: int = 1
+) -> Iterator[Run]:
+    """A run for each step of a process, or every so many steps, which is killed right before it."""
     faults = Faults(until_s=2.0) if faults is None else faults
     whole = simulate(scenario, seed, faults)
     yield whole
-    for step in range(1, whole.steps.get(process, 0)):
+    for step in range(1, whole.steps.get(process, 0), every):
         yield simulate(scenario, seed, faults, crash=(process, step))
 
 

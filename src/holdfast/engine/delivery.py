@@ -50,9 +50,13 @@ class Recipient(Protocol):
         """Raise if the owner would refuse a message; gives it back with the ids of the queries it is for now."""
         ...
 
+    async def load(self) -> Session:
+        """What is known of it here, read if nothing is."""
+        ...
+
     async def refresh(self) -> Session: ...
     async def attend(self) -> None:
-        """Resume whatever a dead process left behind."""
+        """Resume whatever a dead process left behind, by what is known of it here."""
         ...
 
 
@@ -135,7 +139,7 @@ async def attend(owner: Owner, find: Find, session_id: str) -> bool:
     for _ in range(RETRIES):
         session = find(session_id)
         try:
-            if await misses(owner, session, upkeep_needs):
+            if await misses(owner, session, upkeep_needs, fresh=True):
                 return False
             await take_mail(owner, session)
             if await misses(owner, session, step_needs):
@@ -149,10 +153,12 @@ async def attend(owner: Owner, find: Find, session_id: str) -> bool:
     return True
 
 
-async def misses(owner: Owner, session: Recipient, needs: Callable[[Session], list[Need]]) -> bool:
-    """Whether this process lacks something that a session needs."""
+async def misses(
+    owner: Owner, session: Recipient, needs: Callable[[Session], list[Need]], *, fresh: bool = False
+) -> bool:
+    """Whether this process lacks something that a session needs: as it is known here, or `fresh` as it is now."""
     async with session.lock:
-        known = await session.refresh()
+        known = await (session.refresh() if fresh else session.load())
         return bool(missing(known, needs(known), owner.offers))
 
 

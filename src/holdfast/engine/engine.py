@@ -189,11 +189,10 @@ class Engine:
         self.owner.callers.check_open(session_id)
         for _ in range(delivery.RETRIES):
             live = self.live(session_id)
-            await asyncio.sleep(
-                0
-            )  # maybe nothing below has to wait, and one who asks again and again must not starve others
+            # Maybe nothing below has to wait, and one who asks again and again must not starve others.
+            await asyncio.sleep(0)
             try:
-                if not await delivery.misses(self.owner, live, upkeep_needs):
+                if not await delivery.misses(self.owner, live, upkeep_needs, fresh=True):
                     await delivery.take_mail(self.owner, live)
                 if not await delivery.misses(self.owner, live, step_needs):
                     await live.whole(live.attend())

@@ -348,9 +348,9 @@ class LiveSession:
             return bool(records)
 
     async def attend(self) -> None:
-        """Resume whatever a dead process left behind: a step, an effect, a child."""
+        """Resume whatever a dead process left behind, by what is known of it: a step, an effect, a child."""
         async with self.lock:
-            session = await self.refresh()
+            session = await self.load()
             if session.state in (RUNNING, PAUSED):
                 with self._undone_on_error:
                     now = self._owner.now()

@@ -256,7 +256,7 @@ MUTANTS = [
     ),
     Mutant("the keeper of a lease ends at an error", [(keeper, TROUBLED, _NeverRaisedError)], LongTool, TROUBLE),
     Mutant("an error stops effects", [(live_session, TROUBLED, _NeverRaisedError)], LongTool, TROUBLE),
-    Mutant("an answer is given up at an error", [(effects, "insist", _at_once)], LongTool, TROUBLE),
+    Mutant("an answer is given up at an error", [(effects, "insist", _at_once)], LongTool, TROUBLE, 500),
     Mutant("an error of the store is an answer", [(drivers, TROUBLED, _NeverRaisedError)], Reads, TROUBLE),
     Mutant(
         "a message is refused at an error", [(delivery, TROUBLED, _NeverRaisedError)], AnswersBusy, GREAT_TROUBLE, 120

@@ -64,11 +64,11 @@ select s.position as reach, c.position, c.checksum, c.state,
   from holdfast.sessions s left join holdfast.checkpoints c on c.session = s.num
  where s.id = $1
 """
-MAILBOX = f"""
-select m.* from holdfast.sessions s left join lateral (
+MAILBOXES = f"""
+select s.id, m.* from holdfast.sessions s left join lateral (
     select number, key, at, body, digest from holdfast.mailbox
      where session = s.num and body is not null and s.state not in ({ENDED}) order by number limit $2) m on true
- where s.id = $1 order by m.number
+ where s.id = any($1::text[]) order by m.number
 """
 
 

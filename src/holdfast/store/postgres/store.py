@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from itertools import groupby
 from operator import itemgetter
+from typing import Any
 
 import asyncpg
 
@@ -52,6 +53,7 @@ from holdfast.store.leases import (
     LeaseState,
     commit_epoch,
 )
+from holdfast.store.limits import READ_LIMIT
 from holdfast.store.mailbox import MailboxItem, MessageReceipt
 from holdfast.store.off_loop import off_loop
 from holdfast.store.overview import SessionTotals, Trait
@@ -62,6 +64,7 @@ from holdfast.store.postgres.append import PostgresAppend, append_call, write_re
 from holdfast.store.postgres.errors import redact
 from holdfast.store.postgres.permits import PermitsOfPostgres
 from holdfast.store.postgres.pool import ConnectionPool
+from holdfast.store.postgres.reads_together import ReadsTogether
 from holdfast.store.session_rows import SessionFilter, SessionPage, SessionRow
 from holdfast.store.sound_sessions import LOADED_ENTRIES, fold_sound
 
@@ -70,6 +73,11 @@ __all__ = ["PostgresStore", "redact"]
 
 class PostgresStore(PermitsOfPostgres):
     """Sessions in the schema `holdfast` of a PostgreSQL database, shared by any number of processes."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._positions = ReadsTogether(self._read_positions)
+        self._mailboxes = ReadsTogether(self._read_mailboxes)
 
     async def server_time(self) -> int | None:
         rows = await self._fetch(f"select {sql.NOW}")
@@ -200,7 +208,14 @@ class PostgresStore(PermitsOfPostgres):
         return {blob_id: data for blob_id, data in found.items() if data is not None}
 
     async def _position(self, session_id: str) -> int:
-        return (await self._find(session_id))[1].position
+        found = await self._positions.get(session_id)
+        if found is None:
+            raise await self._missing(session_id)
+        return found
+
+    async def _read_positions(self, session_ids: Collection[str]) -> dict[str, int]:
+        statement = "select id, position from holdfast.sessions where id = any($1::text[])"
+        return dict(await self._fetch(statement, list(session_ids)))
 
     async def _session(self, session_id: str) -> SessionRow:
         for row in await self._fetch(f"select {sql.ROW} from holdfast.sessions where id = $1", session_id):
@@ -276,14 +291,21 @@ class PostgresStore(PermitsOfPostgres):
         return MessageReceipt(session_id, key, first[0]["number"], replayed=True)
 
     async def _mailbox(self, session_id: str, limit: int) -> list[MailboxItem]:
-        rows = await self._fetch(sql.MAILBOX, session_id, limit)
-        if not rows:
+        rows = await self._mailboxes.get(session_id)
+        if rows is None:
             raise await self._missing(session_id)
         return [
             MailboxItem(number, key, at, decode_message(session_id, number, body, mark))
-            for number, key, at, body, mark in rows
+            for _, number, key, at, body, mark in rows[:limit]
             if number is not None
         ]
+
+    async def _read_mailboxes(self, session_ids: Collection[str]) -> dict[str, list[Any]]:
+        """Up to `READ_LIMIT` rows of each mailbox; the only one of an empty mailbox has no number."""
+        found: dict[str, list[Any]] = {}
+        for row in await self._fetch(sql.MAILBOXES, list(session_ids), READ_LIMIT):
+            found.setdefault(row["id"], []).append(row)
+        return found
 
     # --- state -----------------------------------------------------------------------------------
 

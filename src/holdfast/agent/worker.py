@@ -26,8 +26,9 @@ from holdfast.core.records import Record
 from holdfast.core.state import Session, State
 from holdfast.engine.callers import CallerWatch
 from holdfast.engine.drains import DrainRequest, hear_of_drains
-from holdfast.engine.errors import RuntimeClosedError, WorkerExistsError
+from holdfast.engine.errors import RuntimeClosedError, StaleError, WorkerExistsError
 from holdfast.engine.work_report import WorkReport
+from holdfast.store.errors import MessageTakenError
 from holdfast.store.permits import rank_of
 from holdfast.store.upkeep import OpenSession
 
@@ -45,6 +46,9 @@ LOOK_S = 10.0
 
 LOOK_ROWS = 200
 """Sessions that one look asks for beside those that are known: more than a worker begins at once."""
+
+AHEAD = 2
+"""How many times as many sessions wait here for their turns as can be under way, if others could have them as well."""
 
 QUIET_S = 0.02
 """The least seconds between looks: soon enough for anyone who waits, and seldom enough to cost little."""
@@ -368,17 +372,32 @@ class Worker:
         self._passed_over = {each: at for each, at in self._passed_over.items() if now - at[1] < PASSED_OVER_S}
         self._crowded = {each: at for each, at in self._crowded.items() if now - at < PASSED_OVER_S}
         store, services = self._owner.store, self._owner.offers.services
-        ready: list[tuple[str, int]] = []
+        ready: list[tuple[OpenSession, int]] = []
         for needs in await store.open_needs(services):
             row_needs = parse_needs(needs)
             if INBOX in row_needs.words and all(map(self._owner.offers.may_meet, row_needs.named)):
                 limit = LOOK_ROWS + len(self._passed_over) + len(self._crowded) + len(self.active)
                 found = await store.open_sessions(needs, services, limit=limit)
-                ready += [(each.session_id, row_needs.priority) for each in found if self._wants(each)]
+                ready += [(each, row_needs.priority) for each in found if self._wants(each)]
         self._has_priorities = any(priority for _, priority in ready)
         self._owner.random.shuffle(ready)  # other workers find the same ones, and should not all begin with the same
-        for session_id, priority in ready:
-            self._enqueue(session_id, priority)
+        some = ready if self._has_priorities else self._some_of(ready)
+        for each, priority in some:
+            self._enqueue(each.session_id, priority)
+        self._has_news |= len(some) < len(ready)  # the others are looked for once there is place for them
+
+    def _some_of(self, ready: list[tuple[OpenSession, int]]) -> list[tuple[OpenSession, int]]:
+        """As many as will begin soon: until then, other workers may take them.
+
+        Up to half of them are those that this process had last, and need not be read again.
+        """
+        room = max(0, AHEAD * self._turns - len(self._line))
+        own = [each for each in ready if self._is_at_hand(each[0])][: room // 2]
+        return own + [each for each in ready if each not in own][: room - len(own)]
+
+    def _is_at_hand(self, found: OpenSession) -> bool:
+        known = self._engine.at_hand(found.session_id)
+        return known is not None and known.position == found.position
 
     def _wants(self, found: OpenSession) -> bool:
         position, _ = self._passed_over.get(found.session_id, (0, 0.0))
@@ -397,8 +416,11 @@ class Worker:
     async def _attend(self, session_id: str) -> None:
         task = asyncio.current_task()
         try:
-            if not await self._engine.attend(session_id) and (known := self._engine.at_hand(session_id)) is not None:
+            is_served = await self._engine.attend(session_id, insists=False)
+            if not is_served and (known := self._engine.at_hand(session_id)) is not None:
                 self._passed_over[session_id] = known.position, self._owner.clock.monotonic()
+        except (StaleError, MessageTakenError):  # somebody else works it; if not, the next look finds it
+            self._has_news = True
         except Exception as error:
             self._owner.report(session_id, error)
         finally:

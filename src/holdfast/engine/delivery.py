@@ -134,8 +134,11 @@ async def hand_in(
     raise ContentionError(session_id, RETRIES)
 
 
-async def attend(owner: Owner, find: Find, session_id: str) -> bool:
-    """Go on with what was left undone in a session, unless somebody else owns it; False if it is not served here."""
+async def attend(owner: Owner, find: Find, session_id: str, *, insists: bool = True) -> bool:
+    """Go on with what was left undone in a session, unless somebody else owns it; False if it is not served here.
+
+    Unless it `insists`, it raises `StaleError` or `MessageTakenError` if somebody else was quicker.
+    """
     for _ in range(RETRIES):
         session = find(session_id)
         try:
@@ -147,6 +150,8 @@ async def attend(owner: Owner, find: Find, session_id: str) -> bool:
             await session.attend()
             return True
         except (StaleError, MessageTakenError):
+            if not insists:
+                raise
             continue  # what was known of it here was out of date: nobody else may be left to look at it
         except (LeaseHeldError, ProgramNotFoundError):
             break

@@ -207,9 +207,9 @@ class Engine:
 
     # --- what the upkeep finds ---------------------------------------------------------------------
 
-    def attend(self, session_id: str) -> Coroutine[Any, Any, bool]:
+    def attend(self, session_id: str, *, insists: bool = True) -> Coroutine[Any, Any, bool]:
         """Go on with what was left undone, unless somebody else owns the session; False if it is not served here."""
-        return delivery.attend(self.owner, self.live, session_id)
+        return delivery.attend(self.owner, self.live, session_id, insists=insists)
 
     async def wake(self, session_id: str) -> bool:
         """Look at what is due in a session, unless somebody else owns it; False if it is not served here."""

@@ -12,7 +12,7 @@ import sys
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from itertools import accumulate, repeat
+from itertools import accumulate, islice, repeat
 from operator import attrgetter
 
 import msgspec
@@ -238,10 +238,11 @@ def decode_parts(session_id: str, parts: Iterable[JournalPart], blobs: Mapping[s
     entries: list[Entry] = []
     for part in parts:
         row, first, last = part.row, part.first, part.last
-        records, later = _records_of(session_id, row, blobs), _delays_or_corrupt(session_id, row)
+        records = _records_of(session_id, row, blobs)
         if len(records) != row.last - row.first + 1:
             raise CorruptSessionError(session_id, _place(first, last), f"the row has {len(records)} records")
-        times = repeat(row.at) if later is None else [row.at + delay for delay in later]
+        at_once = row.later is None
+        times = repeat(row.at) if at_once else [row.at + delay for delay in _delays_or_corrupt(session_id, row)]
         found = map(Entry, range(row.first, row.last + 1), times, records)
         if first <= row.first and row.last <= last:  # as nearly always
             entries += found
@@ -250,10 +251,8 @@ def decode_parts(session_id: str, parts: Iterable[JournalPart], blobs: Mapping[s
     return entries
 
 
-def _delays_or_corrupt(session_id: str, row: JournalRow) -> list[int] | None:
-    """How much later than the first each record was written; None if all have the same time."""
-    if row.later is None:
-        return None
+def _delays_or_corrupt(session_id: str, row: JournalRow) -> list[int]:
+    """How much later than the first each record was written."""
     try:
         later = delays_in(row)
     except (msgspec.MsgspecError, TypeError, ValueError) as error:
@@ -338,7 +337,7 @@ def packed_row(writer: str, rows: Sequence[JournalRow]) -> JournalRow:
         if row.later is None:
             times += [row.at] * (row.last - row.first + 1)
         else:
-            times += [row.at + delay for delay in delays_in(row)]
+            times += islice(accumulate(_delays_decoder.decode(row.later), initial=row.at), 1, None)
     if len(times) != rows[-1].last - rows[0].first + 1:
         raise ValueError("there are not as many times as records")
     body = _array([row.body[1:-1] for row in rows])
@@ -377,7 +376,7 @@ def cut_row(writer: str, row: JournalRow, first: int, last: int) -> JournalRow |
     try:
         whole = unpacked_row(row)
         bodies = [bytes(body) for body in msgspec.json.decode(whole.body, type=list[msgspec.Raw])]
-        later = _delays_or_corrupt(writer, whole) or [0] * len(bodies)
+        later = [0] * len(bodies) if whole.later is None else _delays_or_corrupt(writer, whole)
     except (msgspec.MsgspecError, ValueError, RecursionError, CorruptSessionError):
         return None
     first, last = max(first, row.first), min(last, row.last)

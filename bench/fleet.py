@@ -20,6 +20,7 @@ from bench.inbox import SESSIONS, ClaimFloor, durable_server
 from holdfast.agent.providers.provider import ModelRequest
 from holdfast.agent.runtime import Runtime
 from holdfast.engine.upkeep import Upkeep
+from holdfast.testing.postgres_server import fresh_database
 from holdfast.testing.provider import ScriptedProvider, ScriptStep
 
 WORKERS = (1, 2, 4)
@@ -83,7 +84,8 @@ async def _connection(url: str) -> AsyncIterator[Any]:
 
 
 async def _turns_per_second(url: str, workers: int, seconds: float) -> float:
-    """Turns begun by all workers together, once all of them are at work."""
+    """Turns begun by all workers together in a database of their own, once all of them are at work."""
+    url = await asyncio.to_thread(fresh_database, url)
     await _fill(url, seconds + 2)
     async with _connection(url) as connection:
         before = await connection.fetchval(_TURNS)

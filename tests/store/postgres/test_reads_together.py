@@ -9,7 +9,9 @@ from typing import Any
 import asyncpg
 import pytest
 
+from holdfast.core.decide import WakeMessage
 from holdfast.core.errors import SessionNotFoundError
+from holdfast.store.limits import READ_LIMIT
 from holdfast.store.postgres.reads_together import ReadsTogether
 from holdfast.store.postgres.store import PostgresStore
 from holdfast.testing.patience import soon
@@ -77,3 +79,11 @@ async def test_many_sessions_take_few_statements(store: PostgresStore, monkeypat
     assert made <= 4
     with pytest.raises(SessionNotFoundError):
         await store.mailbox("nobody")
+
+
+async def test_a_mailbox_is_read_as_far_as_is_asked_for(store: PostgresStore) -> None:
+    task = await begin(store)
+    most = READ_LIMIT + 2
+    await asyncio.gather(*(store.send(task.id, f"key-{number}", WakeMessage(), number) for number in range(most)))
+    assert [len(await store.mailbox(task.id, limit=limit)) for limit in (0, 1, most)] == [0, 1, most]
+    assert len(await store.mailbox(task.id)) == READ_LIMIT

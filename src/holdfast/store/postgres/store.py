@@ -291,19 +291,22 @@ class PostgresStore(PermitsOfPostgres):
         return MessageReceipt(session_id, key, first[0]["number"], replayed=True)
 
     async def _mailbox(self, session_id: str, limit: int) -> list[MailboxItem]:
-        rows = await self._mailboxes.get(session_id)
+        if limit == READ_LIMIT:
+            rows = await self._mailboxes.get(session_id)
+        else:
+            rows = (await self._read_mailboxes([session_id], limit)).get(session_id)
         if rows is None:
             raise await self._missing(session_id)
         return [
             MailboxItem(number, key, at, decode_message(session_id, number, body, mark))
-            for _, number, key, at, body, mark in rows[:limit]
+            for _, number, key, at, body, mark in rows
             if number is not None
         ]
 
-    async def _read_mailboxes(self, session_ids: Collection[str]) -> dict[str, list[Any]]:
-        """Up to `READ_LIMIT` rows of each mailbox; the only one of an empty mailbox has no number."""
+    async def _read_mailboxes(self, session_ids: Collection[str], limit: int = READ_LIMIT) -> dict[str, list[Any]]:
+        """Up to so many rows of each mailbox; the only one of an empty mailbox has no number."""
         found: dict[str, list[Any]] = {}
-        for row in await self._fetch(sql.MAILBOXES, list(session_ids), READ_LIMIT):
+        for row in await self._fetch(sql.MAILBOXES, list(session_ids), limit):
             found.setdefault(row["id"], []).append(row)
         return found
 

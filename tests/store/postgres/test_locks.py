@@ -56,6 +56,49 @@ async def test_the_pool_waits_its_turn_while_the_server_has_no_connection_left(
     await (await soon(connect_in_turn(connect))).close()
 
 
+async def test_statements_take_turns_on_few_connections_rather_than_make_many(database: str) -> None:
+    made = []
+
+    async def connect() -> Any:
+        made.append(await asyncpg.connect(database))
+        return made[-1]
+
+    pool = ConnectionPool(connect, 8)
+    assert await pool.fetchval("select 0") == 0
+    for _ in range(20):
+        assert await asyncio.gather(*(pool.fetchval("select $1::int", n) for n in range(4))) == list(range(4))
+    assert len(made) < 8
+    await asyncio.gather(*(pool.fetchval("select pg_sleep(0.5)") for _ in range(8)))
+    assert len(made) > 1, "but nobody waits long for a slow one"
+    await pool.close()
+
+
+async def test_a_connection_that_came_while_one_could_not_be_made_is_not_lost(
+    database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(postgres_pool, "GROW_S", 0)
+    made, refuse = [], asyncio.Event()
+
+    async def connect() -> Any:
+        if made:
+            await refuse.wait()
+            raise ConnectionRefusedError
+        made.append(await asyncpg.connect(database))
+        return made[-1]
+
+    pool = ConnectionPool(connect, 2)
+    async with pool.acquire():
+        waiting = asyncio.create_task(pool.fetchval("select 1"))
+        while pool._count < 2:  # noqa: ASYNC110 - it does not tell
+            await asyncio.sleep(0)
+    refuse.set()  # in the moment in which the first one is given to who waits
+    with pytest.raises(ConnectionRefusedError):
+        await soon(waiting)
+    assert await soon(pool.fetchval("select 2")) == 2
+    assert len(made) == 1
+    await pool.close()
+
+
 async def test_connections_that_nobody_needs_are_given_back(database: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(postgres_pool, "IDLE_S", 0.05)
     pool = ConnectionPool(lambda: asyncpg.connect(database), 8)

@@ -20,6 +20,10 @@ from holdfast.store.postgres.errors import is_broken
 IDLE_S = 5.0
 """Seconds after which a connection that nobody needs is closed, all but one: others may wait for it."""
 
+GROW_S = 0.02
+"""Seconds that a statement waits for a connection that others use before one more is made: that takes as long, and
+every connection has to learn all statements anew."""
+
 CROWDED_PAUSE_S = 0.1
 """Seconds between two tries to get one of the server's connections while all are taken."""
 
@@ -111,7 +115,7 @@ class ConnectionPool:
     async def _take(self) -> Any:
         if (found := self._idle_one()) is not None:
             return found
-        if self._count < self._most and not self._waiting:
+        if not self._count:
             with contextlib.suppress(FULL):
                 return await self._new()
         return await self._wait_for_turn()
@@ -141,19 +145,23 @@ class ConnectionPool:
         deadline = loop.time() + TURN_S
         turn: asyncio.Future[Any] = loop.create_future()
         self._waiting.append(turn)
+        pause = GROW_S
         try:
             while loop.time() < deadline:
-                await asyncio.wait([turn], timeout=min(CROWDED_PAUSE_S, deadline - loop.time()))
+                await asyncio.wait([turn], timeout=min(pause, deadline - loop.time()))
                 if turn.done():
                     return turn.result()
                 if self._count < self._most and self._waiting[0] is turn:
-                    with contextlib.suppress(FULL):
+                    try:
                         made = await self._new()
-                        if turn.done():  # meanwhile it was given one
-                            self._give_back(turn.result())
-                        return made
+                    except FULL:
+                        pause = CROWDED_PAUSE_S
+                        continue
+                    if turn.done():  # meanwhile it was given one
+                        self._give_back(turn.result())
+                    return made
             raise TimeoutError
-        except asyncio.CancelledError:
+        except BaseException:
             if turn.done() and not turn.cancelled():
                 self._give_back(turn.result())
             raise

@@ -14,6 +14,7 @@ import asyncpg
 
 from holdfast.store.errors import StoreUnavailableError
 from holdfast.store.limits import CONNECT_TIMEOUT_S
+from holdfast.store.postgres.known_types import KnownTypesConnection
 
 TRANSACTION_POOLING = (
     "it is reached through a pooler that gives each transaction another connection (pool_mode = transaction)."
@@ -28,14 +29,17 @@ _SET = "select set_config(name, value, false) from unnest($1::text[], $2::text[]
 async def connect_with(url: str, settings: Mapping[str, str], command_timeout: float | None = None) -> Any:
     """A connection with these settings."""
     given = dict(settings)
+    options: dict[str, Any] = {
+        "timeout": CONNECT_TIMEOUT_S,
+        "command_timeout": command_timeout,
+        "connection_class": KnownTypesConnection,
+    }
     try:
-        return await asyncpg.connect(
-            url, timeout=CONNECT_TIMEOUT_S, command_timeout=command_timeout, server_settings=given
-        )
+        return await asyncpg.connect(url, server_settings=given, **options)
     except asyncpg.PostgresError as error:
         if _NOT_PASSED_ON not in str(error):
             raise
-    connection = await asyncpg.connect(url, timeout=CONNECT_TIMEOUT_S, command_timeout=command_timeout)
+    connection = await asyncpg.connect(url, **options)
     try:
         await connection.execute(_SET, list(given), list(given.values()))
     except BaseException:

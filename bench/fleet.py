@@ -28,8 +28,11 @@ WORKERS = (1, 2, 4)
 CHATS = 4 * SESSIONS
 """Conversations with something in their inboxes: more than all workers together have turns under way."""
 
-TURNS_A_SECOND = 700
-"""Inputs that are sent beforehand for each second of measuring: more than four workers get through here."""
+TURNS_A_SECOND = 1_500
+"""Inputs that are sent beforehand for each second: more than the workers get through here."""
+
+SETTLE_S = 2.0
+"""Seconds from when all workers are at work to when they are measured: at first, they all learn the same sessions."""
 
 _TURNS = "select coalesce(sum(turns), 0)::bigint from holdfast.sessions"
 
@@ -86,13 +89,14 @@ async def _connection(url: str) -> AsyncIterator[Any]:
 async def _turns_per_second(url: str, workers: int, seconds: float) -> float:
     """Turns begun by all workers together in a database of their own, once all of them are at work."""
     url = await asyncio.to_thread(fresh_database, url)
-    await _fill(url, seconds + 2)
+    await _fill(url, seconds + SETTLE_S + 1)
     async with _connection(url) as connection:
         before = await connection.fetchval(_TURNS)
         with _fleet(url, workers):
             at_work = "select count(distinct owner) from holdfast.sessions where owner is not null"
             while await connection.fetchval(at_work) < workers:  # noqa: ASYNC110 - nothing tells
                 await asyncio.sleep(0.05)
+            await asyncio.sleep(SETTLE_S)
             began, first = time.perf_counter(), await connection.fetchval(_TURNS)
             await asyncio.sleep(seconds)
             last, took = await connection.fetchval(_TURNS), time.perf_counter() - began

@@ -1,8 +1,10 @@
 """The worker: begins turns with what waits in the inboxes of agents, up to a number of sessions at a time.
 
 Sessions wait in a queue. One that has had its turn and has more to do goes to the end of it, so none waits for ever
-behind a busy one. A priority moves a session ahead by some seconds for each step, as with the limits of a fleet. Turns
-that wait for such a limit take no room here, and once many of them wait for the same, no more begin that would.
+behind a busy one. Turns that take only a moment are had several at a time: else the way to and from the queue, and
+through the store to other workers, would cost more than they do. A priority moves a session ahead by some seconds for
+each step, as with the limits of a fleet. Turns that wait for such a limit take no room here, and once many of them wait
+for the same, no more begin that would.
 
 Who of several processes works a session is decided by whose commit comes first, as always.
 """
@@ -55,6 +57,9 @@ QUIET_S = 0.02
 
 SHARE = 2
 """After a look, the worker rests this many times as long as it took: in a store with many sessions it takes long."""
+
+SLICE_S = 1.0
+"""Seconds from the beginning of its turn for which a session may go on with the next ones while others wait."""
 
 PASSED_OVER_S = 10.0
 """Seconds for which a session that needs what is not here is not looked at again, unless something happens in it."""
@@ -179,6 +184,8 @@ class Worker:
         """Sessions whose turn it is: they are being looked at."""
         self.active: dict[str, str | None] = {}
         """Sessions with a turn that is under way here, or about to be; with that turn, if it is known."""
+        self._slices: dict[str, float] = {}
+        """Until when those of them that have begun a turn may begin more, although others wait."""
         self._passed_over: dict[str, tuple[int, float]] = {}
         """Sessions that are not served here: at which position, and when that was found."""
         self._heard = asyncio.Event()
@@ -277,15 +284,20 @@ class Worker:
             self._crowded[session_id] = self._owner.clock.monotonic()
             return False
         if session_id in self.active:
-            is_admitted = session_id in self._called or not self._line
+            is_admitted = session_id in self._called or not self._line or self._may_go_on(session_id)
         else:
             is_admitted = self._has_room and not self._line
         if is_admitted:
             self._called.pop(session_id, None)
             self.active.setdefault(session_id, None)
+            self._slices.setdefault(session_id, self._owner.clock.monotonic() + SLICE_S)
         else:
             self._enqueue(session_id, priority_of(session.labels))
         return is_admitted
+
+    def _may_go_on(self, session_id: str) -> bool:
+        """Whether a session whose turn is over may begin another one although others wait."""
+        return self._owner.clock.monotonic() < self._slices.get(session_id, 0.0) and not self._has_priorities
 
     def _enqueue(self, session_id: str, priority: int) -> None:
         """Let a session wait for its turn, behind those that came before it."""
@@ -309,6 +321,7 @@ class Worker:
         """Note that no turn of a session is under way here."""
         if session_id in self.active and session_id not in self._called:
             del self.active[session_id]
+            self._slices.pop(session_id, None)
             self._is_over.set()
             self._heard.set()
 

@@ -6,6 +6,7 @@ from datetime import datetime
 from zoneinfo import ZoneInfo
 
 import pytest
+from cronsim import CronSim
 
 from holdfast.agent.triggers.clock import GRACE_MS, check_source, next_time, plan
 from holdfast.agent.triggers.terms import CronSource, IntervalSource, OnceSource
@@ -81,6 +82,19 @@ def test_what_is_a_little_late_was_not_missed() -> None:
 def test_a_clock_that_was_set_back_repeats_no_run() -> None:
     found = plan(EVERY_MINUTE, NOON, NOON - HOUR, "all", 10)
     assert (found.due, found.next, found.cursor) == ([], NOON + MINUTE, NOON)
+
+
+def test_a_run_on_time_computes_no_time_far_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
+    computed = []
+    step = CronSim.__next__
+
+    def counted(self: CronSim) -> datetime:
+        computed.append(step(self))
+        return computed[-1]
+
+    monkeypatch.setattr(CronSim, "__next__", counted)
+    assert plan(CronSource(cron="0 12 1 * *"), NOON - HOUR, NOON + 40, "last", 10).next is not None
+    assert 1 <= len(computed) <= 4, "those up to now, and the first after it"
 
 
 @pytest.mark.parametrize("years", [1, 3])

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import datetime
 from functools import lru_cache
-from itertools import islice
+from itertools import islice, takewhile
 from typing import TYPE_CHECKING, assert_never
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
@@ -96,7 +96,7 @@ def _backwards(source: ClockSource, after: int, now: int) -> Iterator[int]:
                 at -= every
         case CronSource():
             # Forwards first, where that is short: it alone knows what the change of the clocks means.
-            ahead = [at for at in islice(_times(source, after), MAX_COUNTED) if at <= now]
+            ahead = list(islice(takewhile(lambda at: at <= now, _times(source, after)), MAX_COUNTED))
             if len(ahead) < MAX_COUNTED:
                 yield from reversed(ahead)
                 return

@@ -83,8 +83,8 @@ build/restate/.ready: Makefile
 	@npm install --prefix build/restate --ignore-scripts --no-save --no-audit --no-fund --loglevel=error @restatedev/restate-server@1.7.12
 	@touch $@
 
-fleet: setup restate  ## the long runs of fleets that Restate brings work to: nodes, workers and the engine killed
-	HOLDFAST_FLEET=1 $(BIN)/pytest -s -m fleet tests/engine/restate
+fleet: setup restate  ## the long runs of fleets: workers, nodes of the engine and connections killed, hosts cut off
+	HOLDFAST_FLEET=1 $(BIN)/pytest -s -m fleet tests/engine/restate tests/fleet
 
 fuzz: setup  ## hostile inputs to everything that is read from outside, for FUZZ_SECONDS (600)
 	$(BIN)/python -m tests.fuzz
@@ -109,7 +109,7 @@ site: $(DOCS)/.ready  ## build the site alone
 $(DOCS)/.ready: constraints.txt
 	@test -x $(DOCS)/bin/python || $(PYTHON) -m venv $(DOCS)
 	@echo "installing what builds the site into $(DOCS) ..."
-	@$(DOCS)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt mkdocs-material mkdocstrings-python
+	@$(DOCS)/bin/python -m pip install --quiet --no-compile --disable-pip-version-check -c constraints.txt mkdocs-material mkdocstrings-python
 	@touch $@
 
 package: setup  ## build the wheel and the sdist, check them, and try each extra in a new environment

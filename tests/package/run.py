@@ -55,9 +55,8 @@ class Place:
         self._env.pop("ANTHROPIC_API_KEY", None)
 
     def pip(self, *args: str) -> None:
-        self.run(
-            "python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "-c", str(CONSTRAINTS), *args
-        )
+        quietly = ("--quiet", "--no-compile", "--disable-pip-version-check")
+        self.run("python", "-m", "pip", "install", *quietly, "-c", str(CONSTRAINTS), *args)
 
     def run(self, command: str, *args: str, stdin: str = "", check: bool = True) -> subprocess.CompletedProcess[str]:
         done = subprocess.run(

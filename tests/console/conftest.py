@@ -12,6 +12,7 @@ import pytest_asyncio
 from playwright.async_api import Browser, Page, Request, async_playwright, expect
 
 from holdfast.testing.patience import HANG_S
+from tests.console.accessibility import DESK
 from tests.console.world import TOKEN
 
 CHROMIUM = os.environ.get("HOLDFAST_CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser")
@@ -22,7 +23,7 @@ STEP_MS = min(HANG_S, 20.0) * 1000
 expect.set_options(timeout=STEP_MS)
 
 OpenTab: TypeAlias = Callable[..., Awaitable[Page]]
-"""Opens an address in a tab of its own: `await tab(url, theme="dark")`."""
+"""Opens an address in a tab of its own: `await tab(url)`."""
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
@@ -44,10 +45,9 @@ async def tab(browser: Browser) -> AsyncIterator[OpenTab]:
     contexts: list[Any] = []
     wrong: list[str] = []
 
-    async def opened(url: str, *, theme: str = "light", signed_in: bool = True, fast: bool = False) -> Page:
-        if not contexts or theme != "light" or fast:
-            made: Any = {"color_scheme": theme, "reduced_motion": "reduce", "viewport": {"width": 1440, "height": 900}}
-            contexts.append(await browser.new_context(**made))
+    async def opened(url: str, *, signed_in: bool = True, fast: bool = False) -> Page:
+        if not contexts or fast:
+            contexts.append(await browser.new_context(color_scheme="light", reduced_motion="reduce", viewport=DESK))
         context = contexts[-1]
         page: Page = await context.new_page()
         page.set_default_timeout(STEP_MS)

@@ -33,6 +33,18 @@ def test_no_file_names_another_host() -> None:
     assert "//" not in re.sub(r"<!doctype[^>]*>", "", console_page("").content.decode())
 
 
+def test_themes_differ_in_colours_alone() -> None:
+    """So that what is sound in one theme needs nothing but its colours checked in the other."""
+    components = "".join(file.read_text() for file in WEB.glob("src/**/*.svelte"))
+    styles = [file.read_text() for file in WEB.glob("src/**/*.css")] + re.findall(
+        r"(?s)<style>(.*?)</style>", components
+    )
+    assert len(styles) > 20
+    assert [each for each in styles if "prefers-color-scheme" in each] == []
+    rules = re.findall(r"(?m)^.*data-theme.*$", "".join(styles))
+    assert rules == [f':root[data-theme="{theme}"] {{ color-scheme: {theme}; }}' for theme in ("light", "dark")]
+
+
 def test_paths_of_pages_are_known_and_nothing_else_is_a_page() -> None:
     assert all(map(is_page, ("/", "/inbox", "/s/chat-1", "/a/signed", "/compare", "/evals/e-1")))
     assert not any(map(is_page, ("", "/api/v1/sessions", "/metrics", "/etc/passwd", "s", "//evil.test")))

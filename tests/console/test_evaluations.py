@@ -20,25 +20,24 @@ from holdfast.strategies.evaluation.evaluation import Evaluation, evaluate
 from holdfast.strategies.evaluation.plan import Plan
 from holdfast.strategies.evaluation.report.page import report_page
 from holdfast.testing.provider import ScriptStep, reply
-from tests.console.accessibility import faults
+from tests.console.accessibility import View, faults, faults_of_views
 from tests.console.conftest import OpenTab
 from tests.console.world import Site, served
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
-PAGES = {
-    "/evals": "capitals",
-    "/evals/e-done": "Paired by case",
-    "/evals/e-done?order=hardest&differing=yes": "Cases by arm",
-    "/evals/compare": "Choose two arms",
-    "/evals/compare?l=e-done:knows&r=e-done:model": "Only the left passes",
-    "/evals/nobody": "Not found",
-    "/evals/cards": "capitals-2",
-    "/evals/cards/capitals-2": "tuned",
-    "/evals/cards/nobody": "Not found",
-    "/strategies/cot": "In evaluations",
-}
-"""Addresses, and some words that are there once the page is drawn."""
+VIEWS = [
+    View("/evals", "capitals", {"New evaluation": "New evaluation"}),
+    View("/evals/e-done", "Paired by case"),
+    View("/evals/compare", "Choose two arms"),
+    View("/evals/e-done?order=hardest&differing=yes", "Cases by arm"),
+    View("/evals/compare?l=e-done:knows&r=e-done:model", "Only the left passes"),
+    View("/evals/nobody", "Not found"),
+    View("/evals/cards", "capitals-2"),
+    View("/evals/cards/nobody", "Not found"),
+    View("/evals/cards/capitals-2", "tuned"),
+    View("/strategies/cot", "In evaluations"),
+]
 
 CAPITALS = {"Peru": "Lima", "Japan": "Tokyo", "Kenya": "Nairobi", "Chile": "Santiago"}
 ROWS = [{"id": land, "input": f"Capital of {land}?", "expected": city} for land, city in CAPITALS.items()]
@@ -83,15 +82,10 @@ async def write_cards(site: Site) -> None:
     await library.alias_set("best", "capitals-2", now=1_750_000_200.0)
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
-async def test_the_pages_of_evaluations_can_be_used_by_everybody(site: Site, tab: OpenTab, theme: str) -> None:
-    page = await tab(f"{site.url}/inbox", theme=theme)
-    found: list[str] = []
-    for path, words in PAGES.items():
-        await page.goto(site.url + path)
-        await expect(page.get_by_text(words).or_(page.get_by_label(words)).first, path).to_be_attached()
-        found += await faults(page, path)
-    assert found == []
+async def test_the_pages_of_evaluations_can_be_used_by_everybody(site: Site, tab: OpenTab) -> None:
+    page = await tab(f"{site.url}/settings")
+    await expect(page.get_by_role("navigation", name="Pages")).to_be_visible()
+    assert await faults_of_views(page, VIEWS) == []
 
 
 async def test_an_evaluation_shows_scores_with_intervals_costs_and_pairs(site: Site, tab: OpenTab) -> None:
@@ -166,7 +160,7 @@ async def test_an_evaluation_is_started_topped_up_and_ended_on_its_page(site: Si
     await expect(page.get_by_role("button", name="Mars, knows: score 1.00")).to_be_visible()
     await page.get_by_role("button", name="Cancel…").click()
     dialog = page.get_by_role("dialog")
-    assert await faults(page, "the dialog") == []
+    assert await faults(page, "the dialog", within="dialog[open]") == []
     await dialog.get_by_label("Reason").fill("enough")
     await dialog.get_by_role("button", name="Cancel the evaluation").click()
     await expect(page.get_by_text("Cancelled", exact=True)).to_be_visible()
@@ -216,13 +210,12 @@ async def test_trials_are_folded_in_the_list_of_sessions(site: Site, tab: OpenTa
     await expect(page.get_by_role("row").filter(has_text="Capital of Kenya?").first).to_be_visible()
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
 async def test_the_page_that_is_written_to_a_file_can_be_used_by_everybody(
-    site: Site, tab: OpenTab, tmp_path: Path, theme: str
+    site: Site, tab: OpenTab, tmp_path: Path
 ) -> None:
     report = await Evaluation("e-done", site.runtime.mount.store).report()
     (tmp_path / "report.html").write_text(report_page([report]))
-    page = await tab(f"file://{tmp_path / 'report.html'}", theme=theme, signed_in=False)
+    page = await tab(f"file://{tmp_path / 'report.html'}", signed_in=False)
     await expect(page.get_by_role("heading", level=1)).to_be_visible()
     await expect(page.get_by_text("knows").first).to_be_visible()
     assert await faults(page, "the file") == []

@@ -14,44 +14,58 @@ from playwright.async_api import expect
 
 from holdfast.serve.console.files import console_files
 from holdfast.serve.http.links import QuestionLink
-from tests.console.accessibility import faults
+from tests.console.accessibility import View, faults, faults_of_dialog, faults_of_views
 from tests.console.conftest import OpenTab
 from tests.console.world import TOKEN, Site, fill, interview, served, triage
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
-PAGES = {
-    "/inbox": "File it with the data team?",
-    "/inbox?tab=later": "Nothing is put aside",
-    "/inbox?tab=decided": "Nothing was decided yet",
-    "/sessions": "Ship the shop",
-    "/sessions?q=nothing-has-this-name": "No session matches",
-    "/s/deploy": "It cannot be undone",
-    "/s/deploy?tab=journal#p=4": "Fork before",
-    "/s/deploy?tab=queue": "Nothing waits",
-    "/s/parent?tab=tree": "interview",
-    "/s/notes?tab=usage": "By turn",
-    "/s/cells?tab=cells": "Cell 1",
-    "/s/deploy?tab=policy": "Rules of",
-    "/s/summary?tab=raw": "The record that started it",
-    "/s/summary": "Sum up these tickets",
-    "/s/broken": "is locked",
-    "/s/nobody": "Not found",
-    "/compare": "Name two sessions",
-    "/compare?l=notes&r=notes-fork": "notes-fork",
-    "/chat": "What shall we work on?",
-    "/chat/notes": "You said",
-    "/strategies": "Reasoning",
-    "/strategies/cot": "Last runs",
-    "/workers": "Processes",
-    "/costs": "Most expensive sessions",
-    "/settings": "Single-letter keys",
-    "/costs?by=model": "m-1",
-    "/settings?tab=tokens": "New token",
-    "/settings?tab=webhooks": "New webhook",
-    "/settings?tab=server": "Doctor",
+VIEWS = {
+    "lists": [
+        View("/inbox?tab=later", "Nothing is put aside"),
+        View("/inbox?tab=decided", "Nothing was decided yet"),
+        View("/inbox", "File it with the data team?", {"Keys": "Keys"}),
+        View("/sessions?q=nothing-has-this-name", "No session matches"),
+        View("/sessions", "Ship the shop", {"Filter": "Filter", "Find": "Find"}),
+        View("/compare", "Name two sessions"),
+        View("/compare?l=notes&r=notes-fork", "notes-fork"),
+    ],
+    "session that waits": [
+        View(
+            "/s/deploy",
+            "It cannot be undone",
+            {"Cancel this session?": "Cancel…", "Fork": "Fork…", "Compare with…": "Compare…"},
+        ),
+        View("/s/deploy?tab=journal#p=4", "Fork before"),
+        View("/s/deploy?tab=queue", "Nothing waits", {"New item": "New item"}),
+        View("/s/deploy?tab=policy", "Rules of"),
+    ],
+    "other sessions": [
+        View("/s/parent?tab=tree", "interview"),
+        View("/s/notes?tab=usage", "By turn"),
+        View("/s/cells?tab=cells", "Cell 1"),
+        View("/s/summary", "Sum up these tickets"),
+        View("/s/summary?tab=raw", "The record that started it"),
+        View("/s/broken", "is locked"),
+        View("/s/nobody", "Not found"),
+    ],
+    "work": [
+        View("/chat", "What shall we work on?"),
+        View("/chat/notes", "You said"),
+        View("/strategies", "Reasoning"),
+        View("/strategies/cot", "Last runs"),
+        View("/workers", "Processes"),
+        View("/costs", "Most expensive sessions"),
+        View("/costs?by=model", "m-1"),
+    ],
+    "settings": [
+        View("/settings", "Single-letter keys"),
+        View("/settings?tab=tokens", "New token", {"New token": "New token…"}),
+        View("/settings?tab=webhooks", "New webhook", {"New webhook": "New webhook…"}),
+        View("/settings?tab=server", "Doctor"),
+    ],
 }
-"""The pages, and some words that are there once they are drawn."""
+"""The pages, in groups that are checked side by side."""
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
@@ -61,63 +75,44 @@ async def site(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Site]:
         yield site
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
-async def test_every_page_can_be_used_by_everybody(site: Site, tab: OpenTab, theme: str) -> None:
-    page = await tab(f"{site.url}/inbox", theme=theme)
+async def test_a_fault_is_found_in_the_theme_that_has_it(site: Site, tab: OpenTab) -> None:
+    page = await tab(f"{site.url}/workers")
+    await expect(page.get_by_text("Processes").first).to_be_attached()
+    await page.evaluate("document.querySelector('h1').style.color = 'light-dark(#000, #444)'")
+    assert [each.partition(": h1")[0] for each in await faults(page, "workers")] == ["workers, dark: color-contrast"]
+    await page.evaluate("document.querySelector('h1').style.color = 'light-dark(#bbb, #fff)'")
+    assert [each.partition(": h1")[0] for each in await faults(page, "workers")] == ["workers, light: color-contrast"]
+    await page.evaluate("document.querySelector('h1').style.color = ''")
+    await page.evaluate("document.querySelector('main').append(document.createElement('button'))")
+    assert [each.partition(": #main")[0] for each in await faults(page, "workers")] == ["workers, light: button-name"]
+
+
+@pytest.mark.parametrize("group", VIEWS)
+async def test_every_page_and_dialog_can_be_used_by_everybody(site: Site, tab: OpenTab, group: str) -> None:
+    page = await tab(f"{site.url}/settings?tab=none")
+    await expect(page.get_by_role("navigation", name="Pages")).to_be_visible()
+    assert await faults_of_views(page, VIEWS[group]) == []
+
+
+async def test_dialogs_and_panels_of_a_session_can_be_used_by_everybody(site: Site, tab: OpenTab) -> None:
+    page = await tab(f"{site.url}/s/deploy")
     found: list[str] = []
-    for path, words in PAGES.items():
-        await page.goto(site.url + path)
-        await expect(page.get_by_text(words).first, f"{path} shows '{words}'").to_be_attached()
-        found += await faults(page, path)
-    assert found == []
-
-
-DIALOGS = {
-    "Keys": ("/inbox", "File it with", "Keys"),
-    "Cancel this session?": ("/s/deploy", "It cannot be undone", "Cancel…"),
-    "Fork": ("/s/deploy", "It cannot be undone", "Fork…"),
-    "Compare with…": ("/s/deploy", "It cannot be undone", "Compare…"),
-    "New item": ("/s/deploy?tab=queue", "Nothing waits", "New item"),
-    "Filter": ("/sessions", "Ship the shop", "Filter"),
-    "Find": ("/sessions", "Ship the shop", "Find"),
-    "New evaluation": ("/evals", "New evaluation", "New evaluation"),
-    "New token": ("/settings?tab=tokens", "New token", "New token…"),
-    "New webhook": ("/settings?tab=webhooks", "New webhook", "New webhook…"),
-}
-"""Dialogs, each with the page that opens it, words of that page, and its button."""
-
-
-@pytest.mark.parametrize("theme", ["light", "dark"])
-async def test_every_dialog_can_be_used_by_everybody(site: Site, tab: OpenTab, theme: str) -> None:
-    page = await tab(f"{site.url}/inbox", theme=theme)
-    found: list[str] = []
-    for title, (path, words, button) in DIALOGS.items():
-        await page.goto(site.url + path)
-        await expect(page.get_by_text(words).first).to_be_attached()
-        await page.get_by_role("button", name=button).first.click()
-        await expect(page.get_by_role("dialog", name=title)).to_be_visible()
-        found += await faults(page, title)
-    await page.goto(f"{site.url}/s/deploy")
     for title, item in {"Title and labels": "Title and labels…", "Delete this session?": "Delete…"}.items():
         await page.get_by_label("More actions").click()
         await page.get_by_role("button", name=item).click()
-        await expect(page.get_by_role("dialog", name=title)).to_be_visible()
-        found += await faults(page, title)
-        await page.keyboard.press("Escape")
-        await expect(page.get_by_role("dialog", name=title)).to_be_hidden()
+        found += await faults_of_dialog(page, title)
         await page.get_by_label("More actions").click()
     for panel in ("Deny…", "Approve with edits…", "Always…"):
         await page.get_by_role("button", name=panel).click()
-        found += await faults(page, panel)
+        found += await faults(page, panel, within=".answer")
     assert found == []
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
-async def test_pages_for_people_without_a_token_can_be_used_by_everybody(site: Site, tab: OpenTab, theme: str) -> None:
+async def test_pages_for_people_without_a_token_can_be_used_by_everybody(site: Site, tab: OpenTab) -> None:
     links = site.app.api.door.links
     expires_at = site.runtime.mount.holdfast.now() + 60_000
     signed = await links.sign(QuestionLink("triage", "q-0", expires_at))
-    page = await tab(f"{site.url}/a/{signed}", theme=theme, signed_in=False)
+    page = await tab(f"{site.url}/a/{signed}", signed_in=False)
     await expect(page.get_by_role("heading", name="File it with the data team?")).to_be_visible()
     found = await faults(page, "approval link")
     await page.goto(f"{site.url}/a/nonsense")
@@ -129,18 +124,15 @@ async def test_pages_for_people_without_a_token_can_be_used_by_everybody(site: S
     assert found == []
 
 
-async def test_no_page_is_wider_than_a_telephone(site: Site, tab: OpenTab) -> None:
+async def test_the_theme_is_that_of_the_system_until_somebody_chooses_one(site: Site, tab: OpenTab) -> None:
     page = await tab(f"{site.url}/inbox")
-    await page.set_viewport_size({"width": 390, "height": 800})
-    wide: list[str] = []
-    for path, words in PAGES.items():
-        await page.goto(site.url + path)
-        await expect(page.get_by_text(words).first).to_be_attached()
-        width = await page.evaluate(
-            "Math.max(document.documentElement.scrollWidth, document.querySelector('main').scrollWidth)"
-        )
-        wide += [f"{path}: {width}"] if width > 390 else []
-    assert wide == []
+    await expect(page.get_by_role("button", name="Use the dark theme")).to_be_visible()
+    await page.emulate_media(color_scheme="dark")
+    await page.get_by_role("button", name="Use the light theme").click()
+    await expect(page.locator("html")).to_have_css("color-scheme", "light")
+    await page.reload()
+    await expect(page.get_by_role("button", name="Use the dark theme")).to_be_visible()
+    await expect(page.locator("html")).to_have_css("color-scheme", "light")
 
 
 async def test_the_sign_in_page_takes_a_token_and_keeps_it_out_of_the_address(site: Site, tab: OpenTab) -> None:

@@ -1,1 +1,0 @@
-import{$ as e,B as t,J as n,L as r,Q as i,R as a,X as o,ut as s}from"./Icon-BBOduomc.js";import{t as c}from"./Copy-LHjOdaGO.js";var l=t(`<span class="command svelte-1ow60kd"><code> </code><!></span>`);function u(t,u){var d=l(),f=o(d),p=i(f,!0),m=e(f);c(m,{get text(){return u.text},what:`the command`}),s(d),n(()=>r(p,u.text)),a(t,d)}export{u as t};

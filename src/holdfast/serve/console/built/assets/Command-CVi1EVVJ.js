@@ -1,0 +1,1 @@
+import{$ as e,L as t,V as n,X as r,nt as i,pt as a,tt as o,z as s}from"./Icon-D06dnBQt.js";import{t as c}from"./Copy-Bk-VaqlZ.js";var l=n(`<span class="command svelte-1ow60kd"><code> </code><!></span>`);function u(n,u){var d=l(),f=e(d),p=o(f,!0),m=i(f);c(m,{get text(){return u.text},what:`the command`}),a(d),r(()=>t(p,u.text)),s(n,d)}export{u as t};

@@ -1,1 +1,0 @@
-import{K as e,et as t,nt as n,tt as r}from"./Icon-BBOduomc.js";var i=new class{#e=n(t(Date.now()));get now(){return e(this.#e)}set now(e){r(this.#e,e,!0)}offset=0;constructor(){setInterval(()=>this.now=Date.now()+this.offset,1e3)}setBy(e){this.offset=e-Date.now(),this.now=e}read(){return Date.now()+this.offset}};export{i as t};

@@ -1,0 +1,1 @@
+import{J as e,at as t,it as n,rt as r}from"./Icon-D06dnBQt.js";var i=new class{#e=t(r(Date.now()));get now(){return e(this.#e)}set now(e){n(this.#e,e,!0)}offset=0;constructor(){setInterval(()=>this.now=Date.now()+this.offset,1e3)}setBy(e){this.offset=e-Date.now(),this.now=e}read(){return Date.now()+this.offset}};export{i as t};

@@ -1,0 +1,1 @@
+import{n as e}from"./Icon-D06dnBQt.js";function t(){let t=e.me?.name.trim()??``;return t===``||t.length>64||t.includes(`,`)?null:t}var n=()=>[t()].filter(e=>e!==null);export{n,t};

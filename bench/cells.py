@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import sqlite3
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 from bench import Figure, Plan, Round, Target
 from holdfast.agent.machine.messages import AgentMessage, TextBlock
+from holdfast.agent.machine.turn import ValueOutcome
 from holdfast.agent.providers.provider import ModelReply, ModelRequest, StreamItem
 from holdfast.agent.runtime import Runtime
 from holdfast.agent.session import AgentSession
 from holdfast.agent.session_builder import AgentState
+from holdfast.agent.tools import Tool, tool
+from holdfast.core.errors import HoldfastError
 from holdfast.core.tokens import estimate_tokens
+from holdfast.store.commits import Snapshot
 
 TURNS = 40
 """Turns that a figure is made of."""
@@ -49,20 +54,27 @@ def cell(code: str) -> str:
     return f"```python\n{code}\n```"
 
 
+async def finished_turn(session: AgentSession) -> None:
+    """A turn whose one cell finishes it; `AssertionError` if it does not, as a cell that fails is asked for again."""
+    result = await session.turn("go").run()
+    if not isinstance(result.outcome, ValueOutcome) or len(result.messages) > 3:  # the input, the reply, the feedback
+        raise AssertionError(f"the cell did not finish the turn: {result.messages[-1].text[:400]}")
+
+
 async def _turn_ms(session: AgentSession, turns: int = TURNS) -> tuple[float, float]:
     """The median time of a turn that is one cell, and the median CPU time of this process for it, in milliseconds."""
     times, spent = [], []
     for _ in range(turns):
         began, before = time.perf_counter(), time.process_time()
-        await session.turn("go").run()
+        await finished_turn(session)
         times.append((time.perf_counter() - began) * 1000)
         spent.append((time.process_time() - before) * 1000)
     return sorted(times)[len(times) // 2], sorted(spent)[len(spent) // 2]
 
 
 def filling() -> str:
-    """Code that makes all variables."""
-    made = f'v{{n}} = [dict(id=i, name="n" + str(i), tag=[1, 2], w=1.5) for i in range({RECORDS})]'
+    """Code that makes all variables, each with a value of its own."""
+    made = f'v{{n}} = [dict(id={{n}} * 1000 + i, name="n" + str(i), tag=[1, 2], w=1.5) for i in range({RECORDS})]'
     return f"for n in range({VARIABLES}):\n    exec(f'{made}')"
 
 
@@ -92,9 +104,9 @@ async def cells(plan: Plan) -> list[Figure]:
             trivial.append(Round(wall))
             trivial_cpu.append(Round(cpu))
             codes["code"] = f"{filling()}\nfinish(1)"
-            await session.turn("go").run()
+            await finished_turn(session)
             codes["code"] = "v7[0]['w'] += 1\nfinish(len(v9))"
-            await session.turn("go").run()
+            await finished_turn(session)
             stored = _stored(path)
             more, more_cpu = await _turn_ms(session)
             held.append(Round(more - wall))
@@ -103,12 +115,12 @@ async def cells(plan: Plan) -> list[Figure]:
         async with Runtime(f"sqlite:///{path}", provider=model) as runtime:
             began, before = time.perf_counter(), time.process_time()
             session = await runtime.session("s").open()
-            await session.turn("go").run()
+            await finished_turn(session)
             reopened.append(Round((time.perf_counter() - began) * 1000))
             reopened_cpu.append(Round((time.process_time() - before) * 1000))
-            codes["code"] = f"finish({' + '.join(f'len(v{n})' for n in range(0, VARIABLES))})"
+            codes["code"] = f"finish(sum([{', '.join(f'len(v{n})' for n in range(VARIABLES))}]))"
             began = time.perf_counter()
-            await session.turn("go").run()
+            await finished_turn(session)
             all_read.append(Round((time.perf_counter() - began) * 1000))
     return [
         Figure("a turn of one trivial cell, SQLite", "ms", trivial, targets=[Target("value", "<=", 5)]),
@@ -122,36 +134,72 @@ async def cells(plan: Plan) -> list[Figure]:
     ]
 
 
-def _waits(held: asyncio.Event) -> Callable[..., Awaitable[int]]:
+TOGETHER, ANSWERED = 50, 20
+"""Calls of one gather, and those that have an answer when its process ends."""
+
+
+def _waits(held: asyncio.Event, answered: int) -> Tool:
+    """A tool of which so many calls have an answer at once."""
+
+    @tool(recovery="safe")
     async def wait(n: int) -> int:
         """Wait."""
-        await held.wait()
+        if n >= answered:
+            await held.wait()
         return n
 
     return wait
 
 
 async def waiting(plan: Plan) -> list[Figure]:
-    """The stored snapshot of a gather over 50 calls, with 300 variables held."""
-    sizes = []
+    """A gather over 50 calls with 300 variables held, 20 of them answered: its stored snapshot, and going on from it
+    with the next answer, until it waits again."""
+    sizes, resumed, resumed_cpu = list[Round](), list[Round](), list[Round]()
+    gathering = f"finish([len(x), sum(await asyncio.gather(*[wait_async(n) for n in range({TOGETHER})]))])"
     for number in range(plan.repeat):
-        path = plan.directory / f"waiting-{number}.db"
-        codes = {"code": f"for n in range({VARIABLES}):\n    exec(f'v{{n}} = list(range(900))')\nfinish(1)"}
+        url = f"sqlite:///{plan.directory}/waiting-{number}.db"
+        codes = {"code": f"{filling()}\nfinish(1)"}
         model = CellsModel(lambda request, codes=codes: cell(codes["code"]))  # type: ignore[misc]
         held = asyncio.Event()
-
-        async with Runtime(f"sqlite:///{path}", provider=model, tools=[_waits(held)]) as runtime:
+        async with Runtime(url, provider=model, tools=[_waits(held, ANSWERED)]) as runtime:
             session = await runtime.session("s").rlm().open()
-            await session.turn("go").run()
-            code = "import asyncio\nx = v3\nfinish(sum(await asyncio.gather(*[wait_async(n) for n in range(50)])))"
-            codes["code"] = code
-            working = asyncio.create_task(session.turn("go").run())
-            while (found := await runtime.mount.store.snapshot("s")) is None:  # noqa: ASYNC110 - other tables tell nobody
+            await finished_turn(session)
+            codes["code"] = f"import asyncio\nx = v3\n{gathering}"
+            working = asyncio.create_task(session.turn("go").id("t").run())
+            while len(await _pending(runtime)) != TOGETHER - ANSWERED:  # noqa: ASYNC110 - other tables tell nobody
                 await asyncio.sleep(0.01)
-            sizes.append(Round(float(len(found.data))))
+            sizes.append(Round(float(len((await _snapshot(runtime)).data))))
+        with contextlib.suppress(HoldfastError, asyncio.CancelledError):
+            await working  # its runtime is gone
+        async with Runtime(url, provider=model, tools=[_waits(held, ANSWERED + 1)]) as runtime:
+            before = await _snapshot(runtime)
+            began, began_cpu = time.perf_counter(), time.process_time()
+            session = await runtime.session("s").open()
+            working = asyncio.create_task(session.turn("go").id("t").run())
+            while (await _snapshot(runtime)).position == before.position:  # noqa: ASYNC110
+                await asyncio.sleep(0.001)
+            resumed.append(Round((time.perf_counter() - began) * 1000))
+            resumed_cpu.append(Round((time.process_time() - began_cpu) * 1000))
             held.set()
-            await working
-    return [Figure("snapshot of a gather over 50 calls", "bytes", sizes, targets=[Target("value", "<=", 64 * 1024)])]
+            result = await working
+            assert result.value == [RECORDS, sum(range(TOGETHER))], result.outcome
+    return [
+        Figure("snapshot of a gather over 50 calls", "bytes", sizes, targets=[Target("value", "<=", 64 * 1024)]),
+        Figure("reopened, and gone on with the next answer", "ms", resumed, targets=[Target("value", "<=", 50)]),
+        Figure("… CPU time", "ms", resumed_cpu, targets=[Target("value", "<=", 50)]),
+    ]
+
+
+async def _snapshot(runtime: Runtime) -> Snapshot:
+    found = await runtime.mount.store.snapshot("s")
+    assert found is not None
+    return found
+
+
+async def _pending(runtime: Runtime) -> list[str]:
+    """The tool calls that a session waits for."""
+    session = await runtime.mount.holdfast.session("s")
+    return [asked for asked, pending in session.pending.items() if pending.query.kind == "tool"]
 
 
 async def tokens(plan: Plan) -> list[Figure]:
@@ -227,7 +275,7 @@ async def beside_lash(plan: Plan) -> list[Figure]:
                 ]
                 state = AgentState(session_id="s", messages=said)
                 session = await runtime.session("s").rlm().open_with_state(state)
-                await session.turn("go").run()
+                await finished_turn(session)
                 wall, cpu = await _turn_ms(session, TURNS_OF_LASH)
                 walls.append(Round(wall))
                 cpus.append(Round(cpu))

@@ -9,7 +9,7 @@ import asyncio
 
 from bench import Figure, Plan
 from bench.callgrind import count, instructions, mark, require_callgrind
-from bench.cells import CellsModel, cell, filling
+from bench.cells import CellsModel, cell, filling, finished_turn
 from holdfast.agent.runtime import Runtime
 from holdfast.agent.session import AgentSession
 from holdfast.engine.upkeep import Upkeep
@@ -87,7 +87,7 @@ def _open(path: str, model: CellsModel) -> Runtime:
 
 async def _turns(session: AgentSession, turns: int) -> None:
     for _ in range(turns):
-        await session.turn("go").run()
+        await finished_turn(session)
 
 
 BENCHMARKS = {"cells-instructions": cells_instructions}

@@ -94,6 +94,18 @@ def test_large_values_of_any_record_are_kept_beside_the_row() -> None:
         decode_parts("s", parts, {})
 
 
+@pytest.mark.parametrize("position", [1, 2, 3])
+def test_a_reader_of_one_record_needs_no_blob_of_those_beside_it(position: int) -> None:
+    entries = lines(LARGE, "small", f"{LARGE}!")
+    stored = encode_commit(commit_of(entries))
+    found = [JournalPart(stored.rows[0], position, position, "s")]
+    parts = check_parts("s", found, position - 1, position)
+    wanted = blobs_of(parts)
+    assert len(wanted) == (position != 2)
+    kept = {blob_id: stored.blobs[blob_id] for blob_id in wanted}
+    assert decode_parts("s", parts, kept) == entries[position - 1 : position]
+
+
 @pytest.mark.parametrize(("after", "last", "positions"), [(0, 3, [1, 2, 3]), (1, 3, [2, 3]), (2, 3, [3])])
 def test_a_reader_gets_the_records_after_its_position(after: int, last: int, positions: list[int]) -> None:
     row = row_of("one", "two", "three", times=(1, 2, 3))

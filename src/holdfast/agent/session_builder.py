@@ -40,7 +40,7 @@ from holdfast.agent.plugins.registry import check_config
 from holdfast.agent.providers.prices import session_prices
 from holdfast.agent.providers.provider import own_model
 from holdfast.agent.providers.retry import ProviderModel
-from holdfast.agent.rlm.functions import CELL_FUNCTIONS, HISTORY
+from holdfast.agent.rlm.functions import RESERVED
 from holdfast.agent.rlm.projections import Projection, check_name, of_path, of_value
 from holdfast.agent.session import AgentSession, HandleSettings
 from holdfast.core.budget import Budget
@@ -118,7 +118,7 @@ class SessionBuilder:
         It is read when a cell first uses the name, and never stored with the session: bind it each time that you open
         the session.
         """
-        check_name(name, CELL_FUNCTIONS | {HISTORY})
+        check_name(name, RESERVED)
         if name in self._projections:
             raise InvalidValueError("projection", f"'{name}' is bound twice")
         is_made = isinstance(value, Projection)
@@ -435,6 +435,8 @@ class SessionBuilder:
             self._runtime.plugins.assign(self._id, plugin.source or plugin)
         if self._projections:
             self._runtime.projections.setdefault(self._id, {}).update(self._projections)
+        if settings.recorded.mode == RLM:
+            mount.agent_kind.cells.prepare()  # the first turn need not wait for a worker
         session = AgentSession(self._runtime, mount, self._id, settings, parent=parent, plugins=plugins)
         await session.loaded()  # tells its plugins
         return session

@@ -67,6 +67,11 @@ class JournalPart(msgspec.Struct, frozen=True, gc=False):
         first = self.row.first
         return max(first, self.first) if type(first) is int else self.first  # another type shows when it is checked
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether all records of a sound row are of use."""
+        return self.first <= self.row.first and self.row.last <= self.last
+
 
 class StoredCommit(msgspec.Struct, frozen=True, gc=False):
     """What a commit adds to a journal, as it is stored."""
@@ -229,7 +234,7 @@ def blobs_of(parts: Iterable[JournalPart]) -> set[str]:
     for part in parts:
         if DOLLAR in part.row.body and has_marks(part.row.body):
             with suppress(msgspec.MsgspecError, ValueError, RecursionError):  # decoding it will say what is wrong
-                found |= references(part.row.body)
+                found |= references(part.row.body if part.is_whole else _array(_bodies_of(part)))
     return found
 
 
@@ -237,17 +242,19 @@ def decode_parts(session_id: str, parts: Iterable[JournalPart], blobs: Mapping[s
     """The entries in sound parts, from these and the content of the blobs."""
     entries: list[Entry] = []
     for part in parts:
-        row, first, last = part.row, part.first, part.last
-        records = _records_of(session_id, row, blobs)
-        if len(records) != row.last - row.first + 1:
-            raise CorruptSessionError(session_id, _place(first, last), f"the row has {len(records)} records")
-        at_once = row.later is None
-        times = repeat(row.at) if at_once else [row.at + delay for delay in _delays_or_corrupt(session_id, row)]
-        found = map(Entry, range(row.first, row.last + 1), times, records)
-        if first <= row.first and row.last <= last:  # as nearly always
-            entries += found
+        row = part.row
+        is_whole = part.first <= row.first and row.last <= part.last  # as nearly always
+        begins, ends = (row.first, row.last) if is_whole else (part.begins, min(row.last, part.last))
+        records = _records_of(session_id, part, is_whole, blobs)
+        if len(records) != ends - begins + 1:
+            raise CorruptSessionError(
+                session_id, _place(begins, ends), "the row has more or fewer records than positions"
+            )
+        if row.later is None:
+            entries += map(Entry, range(begins, ends + 1), repeat(row.at), records)
         else:
-            entries += [entry for entry in found if first <= entry.position <= last]
+            later = _delays_or_corrupt(session_id, row)[begins - row.first :]
+            entries += map(Entry, range(begins, ends + 1), [row.at + delay for delay in later], records)
     return entries
 
 
@@ -271,9 +278,18 @@ def delays_in(row: JournalRow) -> list[int]:
     return list(accumulate(_delays_decoder.decode(row.later)))
 
 
-def _records_of(session_id: str, row: JournalRow, blobs: Mapping[str, bytes]) -> list[Record]:
-    body = row.body
-    if DOLLAR not in body or not has_marks(body):
+def _bodies_of(part: JournalPart) -> list[msgspec.Raw]:
+    """The stored JSON of those records of a row that are of use; none if it has more or fewer than it should have."""
+    row = part.row
+    bodies = msgspec.json.decode(row.body, type=list[msgspec.Raw])
+    is_complete = len(bodies) == row.last - row.first + 1
+    return bodies[part.begins - row.first : part.last + 1 - row.first] if is_complete else []
+
+
+def _records_of(session_id: str, part: JournalPart, is_whole: bool, blobs: Mapping[str, bytes]) -> list[Record]:
+    """The records of a part. Those of the row that are of no use are not decoded: their blobs are not there."""
+    row, body = part.row, part.row.body
+    if is_whole and (DOLLAR not in body or not has_marks(body)):
         try:
             records = decode_records(body)
             if row.first == 1 and records:
@@ -282,10 +298,10 @@ def _records_of(session_id: str, row: JournalRow, blobs: Mapping[str, bytes]) ->
         except (msgspec.MsgspecError, ValueError, RecursionError):
             pass  # which of them it is shows below
     try:
-        bodies = msgspec.json.decode(body, type=list[msgspec.Raw])
+        bodies = _bodies_of(part)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise CorruptSessionError(session_id, _place(row.first, row.last), str(error)) from None
-    return decode_bodies(session_id, row.first, bodies, blobs)
+    return decode_bodies(session_id, part.begins, bodies, blobs)
 
 
 def decode_bodies(

@@ -27,12 +27,13 @@ LEASE_MS = 1_500
 """Milliseconds for which a process keeps its sessions after it has died: the next one waits for that."""
 
 CELLS = [
-    "first = note('a', 1)\nrows = [first]",
+    "first = note('a', 1)\nrows = [first]\nmuch = {str(n): 'y' * 3000 for n in range(6)}\nmore = 'z' * 6000",
     "import asyncio\nrows += await asyncio.gather(*[note_async('b', n) for n in range(3)])\nrows.append(llm('word'))",
     "rows.append(agent('helper', 'help'))\nrows += [r['value'] for r in agent_batch('helper', ['x', 'y'])]",
-    "finish(rows)",
+    "finish(rows if (len(much), len(more)) == (6, 6000) else [])",
 ]
-"""Calls one after the other, a gather, a model, a subagent, and two at once; each cell needs the ones before."""
+"""Calls one after the other, a gather, a model, a subagent, and two at once; each cell needs the ones before.
+The first leaves values that are in records of their own."""
 
 EXPECTED = ["a1", "b0", "b1", "b2", "WORD", "helped", "helped", "helped"]
 

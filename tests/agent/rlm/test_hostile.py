@@ -21,7 +21,7 @@ MORE = {
     "the end of the interpreter": "raise SystemExit('x')",
     "locals": "locals()",
     "helpers of the runtime": "_holdfast_json = None\n_holdfast_json_of = 3\nx = [1]",
-    "types that are hidden": "str = 5\nlist = None\ntype = 3\nx = (1, 2)",
+    "types that are hidden": "exec('str = 5\\nlist = None\\ntype = 3')\nx = (1, 2)",
 }
 """What only a cell can do."""
 

@@ -41,6 +41,7 @@ class TaskModel:
     def __init__(self, *parent: str, child: Any) -> None:
         self._parent = ScriptedProvider(parent)
         self._child = child
+        self.requests = self._parent.requests
         self.tasks: list[str] = []
         self.systems: list[str] = []
 
@@ -96,6 +97,8 @@ async def test_at_the_depth_limit_the_function_is_absent_and_the_prompt_says_so(
         result = await session.turn("go").run()
         told = [message.text for message in result.messages if message.role == "signal"]
         assert "there are no subagents here" in told[0]
+        assert "There are no subagents here" in model.requests[0].system
+        assert "agent_batch(" not in model.requests[0].system
         assert model.tasks == []
 
 

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import builtins
+import keyword
+
 import pytest
+from pydantic_monty import Monty, NameLookupSnapshot
 
 from holdfast.agent.rlm.check import check_cell, names_in
+from holdfast.agent.rlm.functions import BUILTINS, RESERVED
 from holdfast.agent.rlm.limits import MAX_CELL_CHARS
 from holdfast.agent.rlm.replies import decide_reply
 
@@ -32,6 +37,26 @@ CELL = "```python\nx = 1\n```"
 )
 def test_decisions(text: str, name: str) -> None:
     assert decide_reply(text, reserved={"finish"}).name == name
+
+
+@pytest.mark.parametrize("name", ["max", "id", "type", "list", "ValueError"])
+def test_a_name_of_the_interpreter_is_not_assigned(name: str) -> None:
+    """It would not be looked up in the next cell, which would read the builtin."""
+    for code in (f"{name} = 1", f"for {name} in [1]:\n    pass", f"def {name}():\n    pass"):
+        decision = decide_reply(f"```python\n{code}\n```", reserved=RESERVED)
+        assert decision.name == "retry_check"
+        assert f"'{name}' is the runtime's" in decision.remark
+    assert decide_reply(f"```python\nx = [{name} for {name} in [1]]\n```", reserved=RESERVED).name == "execute"
+
+
+def test_the_interpreter_asks_for_every_name_but_its_own() -> None:
+    with Monty(min_processes=1, max_processes=1) as pool:
+        for name in filter(str.isidentifier, dir(builtins)):
+            if keyword.iskeyword(name) or name.startswith("_"):
+                continue
+            with pool.checkout() as session:
+                is_asked_for = isinstance(session.feed_start(f"{name}\nNone"), NameLookupSnapshot)
+            assert is_asked_for == (name not in BUILTINS), name
 
 
 def test_only_the_first_cell_is_run() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 from typing import Any
 
@@ -10,7 +11,7 @@ from pydantic_monty import Monty, MontySession
 
 from holdfast.agent.rlm.inside import JSON, PACK, PACK_EXACTLY, UNPACK
 from holdfast.agent.rlm.limits import MAX_VALUE_NODES
-from holdfast.agent.rlm.values import is_doubtful, leaf_of, value_in
+from holdfast.agent.rlm.values import is_doubtful, is_tagged, leaf_of, value_in
 
 SCALARS = (
     *("0", "-1", "2**63 - 1", "-2**63", "2**63", "10**40", "1.5", "-0.0", "1e300", "float('nan')", "float('-inf')"),
@@ -32,7 +33,8 @@ class Point:
 Pair = collections.namedtuple('Pair', 'a b')
 """
 
-TOGETHER = 50
+VALUES, TOGETHER = 10_000 if "HOLDFAST_SOAK" in os.environ else 2_000, 50
+"""Values that are tried, and how many of them in one interpreter."""
 
 
 def made(chance: random.Random, depth: int, foreign: bool) -> str:
@@ -76,7 +78,7 @@ def test_random_values_come_back_as_they_were_or_are_not_kept() -> None:
     chance = random.Random(11)
     kept = refused = 0
     with Monty(min_processes=1, max_processes=1) as pool:
-        for _ in range(40):
+        for _ in range(VALUES // TOGETHER):
             with pool.checkout(limits={"max_suspensions": 100_000}) as session:
                 session.feed_run(PRELUDE + JSON + PACK + PACK_EXACTLY)
                 session.feed_run(UNPACK)
@@ -97,6 +99,9 @@ def test_random_values_come_back_as_they_were_or_are_not_kept() -> None:
                     assert session.feed_run(SAME), code
                     if not leaf.is_special:
                         session.feed_run("None", inputs={"w": value_in(leaf.json)})
+                        assert session.feed_run(SAME), code
+                    if not is_tagged(text):
+                        session.feed_run("w = _holdfast_json.loads(text)", inputs=inputs)
                         assert session.feed_run(SAME), code
                     kept += 1
     assert kept > 1_000

@@ -37,6 +37,14 @@ class FrameRecord(KindRecord, frozen=True, tag="frame"):
     summary: str
 
 
+class LeavesRecord(KindRecord, frozen=True, tag="leaves"):
+    """Values that a cell of an rlm agent has left, which would make the record of its end too long. That one follows,
+    and refers to them."""
+
+    values: dict[str, str]
+    """The JSON of each, by the name of its variable."""
+
+
 class BoundRecord(KindRecord, frozen=True, tag="bound"):
     """A cell of an rlm agent ended: what it left behind, and what the model is told. It is never run again."""
 
@@ -107,6 +115,7 @@ AGENT_RECORDS: tuple[type[KindRecord], ...] = (
     TurnRecord,
     CallRecord,
     FrameRecord,
+    LeavesRecord,
     BoundRecord,
     EnqueuedRecord,
     JoinedRecord,

@@ -18,14 +18,14 @@ from holdfast.agent.machine.delegation import DELEGATE_TOOL
 from holdfast.agent.machine.messages import ToolUseBlock
 from holdfast.agent.machine.policy import Policy
 from holdfast.agent.machine.program_states import InCell, TurnRun
-from holdfast.agent.machine.records import BoundRecord
+from holdfast.agent.machine.records import BoundRecord, LeavesRecord
 from holdfast.agent.machine.subagent_turn import child_terms
 from holdfast.agent.machine.turn import CallTools, CellOutcome, RecordedReply, RunCell
 from holdfast.agent.rlm import feedback
 from holdfast.agent.rlm.cell_run import CellEnded, CellMeans, CellPause, CellRun
 from holdfast.agent.rlm.cell_state import CellState
 from holdfast.agent.rlm.check import SHOWN_PROBLEMS
-from holdfast.agent.rlm.functions import CELL_FUNCTIONS, HISTORY
+from holdfast.agent.rlm.functions import RESERVED
 from holdfast.agent.rlm.limits import DEEP_PROJECTION_BYTES, MAX_RESULT_CHARS, SHOWN_CHARS, SNAPSHOT_BYTES
 from holdfast.agent.rlm.replies import decide_reply
 from holdfast.agent.rlm.variables import Bindings
@@ -68,7 +68,7 @@ def on_reply(
         is_cut_short=reply.stop == "length",
         has_native_calls=bool(reply.calls),
         wants_value=run.turn.wants_value,
-        reserved={*CELL_FUNCTIONS, HISTORY, *agent._policy.projections, *(reply.tools or ())},
+        reserved=RESERVED.union(agent._policy.projections, reply.tools or ()),
         was_run=_recorded(agent) is not None,
     )
     effect = run.turn.replied_in_cells(reply, decision, agent._at, tokens=tokens, cost=cost)
@@ -150,18 +150,18 @@ def _means(agent: AgentInstance, run: TurnRun) -> CellMeans:
 
 
 def _ended(agent: AgentInstance, run: TurnRun, cell: CellRun, outcome: CellEnded) -> Step:
-    record = cell.recorded or _record(run, cell.state, outcome)
+    leaves, record = ([], cell.recorded) if cell.recorded is not None else _records(run, cell.state, outcome)
     run.llm_calls = record.llm_calls
     if record.end.frame is not None:
         agent._gauge.opened(value_tokens(record.end.frame.task), 0)
     else:
         agent._gauge.said(value_tokens(record.remark))
     effect = run.turn.cell_done(record.end, agent._at)
-    return agent._effect(run, effect, [*outcome.notes, record], withdrawn=outcome.withdrawn)
+    return agent._effect(run, effect, [*outcome.notes, *leaves, record], withdrawn=outcome.withdrawn)
 
 
-def _record(run: TurnRun, state: CellState, outcome: CellEnded) -> BoundRecord:
-    """What the journal keeps of a cell that has ended."""
+def _records(run: TurnRun, state: CellState, outcome: CellEnded) -> tuple[list[LeavesRecord], BoundRecord]:
+    """What the journal keeps of a cell that has ended, the record of its end last."""
     end, bindings, remark = state.end, outcome.bindings, outcome.remark
     if problems := _problems(end, run.output):
         end = CellOutcome(rejected=True)
@@ -173,7 +173,8 @@ def _record(run: TurnRun, state: CellState, outcome: CellEnded) -> BoundRecord:
         remark = feedback.joined([remark.removesuffix(feedback.NOTHING), f"[FINISHED]\n{cut}"])
     if end.frame is not None:
         bindings = state.seed or Bindings(is_fresh=True)
-    return BoundRecord(
+    values, bindings = bindings.split()
+    bound = BoundRecord(
         cell=state.number,
         bindings=bindings,
         remark=remark,
@@ -181,6 +182,7 @@ def _record(run: TurnRun, state: CellState, outcome: CellEnded) -> BoundRecord:
         end=end,
         llm_calls=state.llm_calls,
     )
+    return [LeavesRecord(values=each) for each in values], bound
 
 
 def _problems(end: CellOutcome, schema: dict[str, Json] | None) -> list[str]:

@@ -15,7 +15,7 @@ from holdfast.agent.machine.turn import TurnUsage
 from holdfast.agent.rlm.cell_run import CellMeans
 from holdfast.agent.rlm.cell_state import CellState
 from holdfast.agent.rlm.check import check_cell
-from holdfast.agent.rlm.functions import CELL_FUNCTIONS, HISTORY
+from holdfast.agent.rlm.functions import RESERVED
 from holdfast.agent.rlm.variables import VariableTable
 from holdfast.agent.rlm.workers import SandboxCells
 from holdfast.core.values import Json
@@ -64,7 +64,7 @@ class CodeExecutionContext(msgspec.Struct, frozen=True):
             raise CodeExecutionUnavailableError(self.session_id, f"its mode is '{self.policy.mode}', and not '{RLM}'")
         if request.language != PYTHON:
             raise CodeExecutionUnavailableError(self.session_id, f"it runs {PYTHON}, and not '{request.language}'")
-        reserved = {*CELL_FUNCTIONS, HISTORY, *self.policy.projections}
+        reserved = RESERVED.union(self.policy.projections)
         if problems := check_cell(request.code, reserved):
             return ExecResult(told="[ERROR] " + "\n".join(problems), is_error=True)
         state = CellState(number=0, code=request.code, at=self.at, tools={})

@@ -47,6 +47,27 @@ CELL_FUNCTIONS = frozenset(
 HISTORY = "history"
 """The projection of what was said."""
 
+BUILTINS = frozenset(
+    [
+        *("ArithmeticError", "AssertionError", "AttributeError", "BaseException", "Exception", "FileExistsError"),
+        *("FileNotFoundError", "ImportError", "IndexError", "IsADirectoryError", "KeyError", "KeyboardInterrupt"),
+        *("LookupError", "MemoryError", "ModuleNotFoundError", "NameError", "NotADirectoryError"),
+        *("NotImplementedError", "OSError", "OverflowError", "PermissionError", "RecursionError", "RuntimeError"),
+        *("StopIteration", "SyntaxError", "SystemExit", "TimeoutError", "TypeError", "UnboundLocalError"),
+        *("UnicodeDecodeError", "UnicodeEncodeError", "ValueError", "ZeroDivisionError"),
+        *("Ellipsis", "NotImplemented", "abs", "all", "any", "bin", "bool", "bytes", "chr", "complex", "dict"),
+        *("divmod", "enumerate", "eval", "exec", "filter", "float", "format", "frozenset", "getattr", "hasattr"),
+        *("hash", "hex", "id", "int", "isinstance", "iter", "len", "list", "locals", "map", "max", "min", "next"),
+        *("object", "oct", "open", "ord", "pow", "print", "property", "range", "repr", "reversed", "round", "set"),
+        *("setattr", "slice", "sorted", "str", "sum", "tuple", "type", "zip"),
+    ]
+)
+"""What the interpreter itself has by name. It does not ask for these names, so nothing that is looked up can have one;
+and a variable that hides one would hide it from the code that keeps variables, too."""
+
+RESERVED = CELL_FUNCTIONS | BUILTINS | {HISTORY}
+"""Names that neither a variable nor a tool nor a projection can have."""
+
 
 class CellEndsError(Exception):
     """The cell has ended its turn, and does nothing more."""
@@ -112,7 +133,8 @@ class CellFunctions:
         name, seed, schema, parts = given["name"], given.get("seed"), given.get("schema"), given.get("parts", 1)
         if name not in there.parameters:
             raise ValueError(f"agent: there is no subagent {name!r}; there are {', '.join(there.parameters) or 'none'}")
-        arguments: dict[str, Json] = {"agent": name, "task": given["task"], **({"seed": seed} if seed else {})}
+        seeded = {"seed": seed} if _checked_seed(seed, "agent") else {}
+        arguments: dict[str, Json] = {"agent": name, "task": given["task"], **seeded}
         measured((arguments, schema), "agent")
         return CallRequest(
             call=call,
@@ -151,9 +173,7 @@ class CellFunctions:
     def continue_as(self, task: object, *, seed: object = None) -> None:
         if not isinstance(task, str) or not task.strip() or len(task) > MAX_TASK_CHARS:
             raise TypeError(f"continue_as: task must be a text of at most {MAX_TASK_CHARS:,} characters")
-        given = {} if seed is None else seed
-        if not isinstance(given, dict) or not all(isinstance(name, str) and name.isidentifier() for name in given):
-            raise TypeError("continue_as: seed must be a dict of variables by name")
+        given = _checked_seed(seed, "continue_as")
         leaves = {name: seed_leaf(value, f"continue_as: seed['{name}']") for name, value in given.items()}
         frame = FrameSwitchOutcome(f"frame-{self._state.number}-{self._state.at}", task)
         self._state.end, self._state.seed = CellOutcome(frame=frame), Bindings(set=leaves, is_fresh=True)
@@ -186,6 +206,16 @@ class CellFunctions:
 
 
 def _agent_signature(name: str, task: str, *, seed: Json = None, schema: Json = None, parts: int = 1) -> None: ...
+
+
+def _checked_seed(seed: object, what: str) -> dict[str, Any]:
+    """A seed, empty if there is none. Raises `TypeError` unless it has values by names that variables can have."""
+    given = {} if seed is None else seed
+    if not isinstance(given, dict) or not all(isinstance(name, str) and name.isidentifier() for name in given):
+        raise TypeError(f"{what}: seed must be a dict of variables by name")
+    if taken := sorted(RESERVED & given.keys()):
+        raise TypeError(f"{what}: '{taken[0]}' in seed is the runtime's; use another name")
+    return given
 
 
 def seed_leaf(value: object, what: str) -> Leaf:

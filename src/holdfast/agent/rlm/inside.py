@@ -9,28 +9,33 @@ JSON = "import json as _holdfast_json\n"
 PACK = """
 _holdfast_scalars = {str, int, float, bool, type(None)}
 _holdfast_containers = {list, dict}
+_holdfast_all = _holdfast_scalars | _holdfast_containers
 _holdfast_text = {str}
 
 def _holdfast_is_json(v, nodes):
     if type(v) not in _holdfast_containers:
         return type(v) in _holdfast_scalars
-    stack = [v]
-    while stack:
-        x = stack.pop()
-        items = x
-        if type(x) is dict:
-            if not set(map(type, x)) <= _holdfast_text:
-                return False
-            items = list(x.values())
-        nodes -= len(items) + 1
+    level = [v]
+    while level:
+        nodes -= len(level) + sum(map(len, level))
         if nodes < 0:
+            return False
+        items = []
+        keys = []
+        for x in level:
+            if type(x) is dict:
+                keys.extend(x)
+                items.extend(x.values())
+            else:
+                items.extend(x)
+        if not set(map(type, keys)) <= _holdfast_text:
             return False
         kinds = set(map(type, items))
         if kinds <= _holdfast_scalars:
-            continue
-        if not kinds <= _holdfast_scalars | _holdfast_containers:
+            return True
+        if not kinds <= _holdfast_all:
             return False
-        stack += [i for i in items if type(i) in _holdfast_containers]
+        level = [i for i in items if type(i) is list or type(i) is dict]
     return True
 
 def _holdfast_json_of(v, nodes):
@@ -42,7 +47,8 @@ def _holdfast_json_of(v, nodes):
 """`_holdfast_json_of(value, nodes)` gives the JSON of a value of plain lists, dicts and scalars, which the interpreter
 writes itself: that takes a twentieth of the time. It gives None for all others.
 
-Whether it has to be written exactly after all can be seen from the text: `values.is_doubtful`.
+A value is looked through level by level, each in a few calls: the interpreter is slow at everything else. Whether it
+has to be written exactly after all can be seen from the text: `values.is_doubtful`.
 """
 
 PACK_EXACTLY = """

@@ -40,6 +40,10 @@ SMALL_CHARS = 512
 """Characters of JSON up to which a variable's value is part of its record; a longer one is a text in it, which is moved
 to a blob if it is long, and is not read before the variable is."""
 
+RECORD_BYTES = 8 * 1024
+"""Bytes of values in one record of the journal, unless a single one is longer: so much is read for one variable. A
+cell that leaves a megabyte is followed by a checkpoint, because it leaves that many records."""
+
 SHOWN_DEPTH = 50
 """Levels of a value that are shown of the last expression of a cell."""
 

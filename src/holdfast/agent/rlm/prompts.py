@@ -11,7 +11,7 @@ from holdfast.agent.machine.policy import MARKDOWN, RAW, Policy
 from holdfast.agent.machine.queries import CellTool
 from holdfast.agent.providers.provider import ToolSpec
 from holdfast.agent.rlm.emission import RUN_CODE
-from holdfast.agent.rlm.functions import CELL_FUNCTIONS, HISTORY
+from holdfast.agent.rlm.functions import HISTORY, RESERVED
 from holdfast.agent.rlm.limits import CELL_S, MAX_CALLS, MEMORY_MIB, SHOWN_CHARS
 from holdfast.core.values import Json
 
@@ -78,7 +78,7 @@ def identifier(name: str) -> str:
     """The name by which a cell calls a tool."""
     made = re.sub(r"\W", "_", name)
     made = f"_{made}" if not made or made[0].isdigit() or keyword.iskeyword(made) else made
-    return f"{made}_tool" if made in CELL_FUNCTIONS or made == HISTORY else made
+    return f"{made}_tool" if made in RESERVED else made
 
 
 def rlm_prompt(tools: Sequence[ToolSpec], policy: Policy, output: Mapping[str, Json] | None) -> str:

@@ -1,8 +1,8 @@
 """The variables of an RLM session: what the journal keeps of them, and the table that follows from it.
 
-A cell that ends leaves one record: a leaf for each variable that is new or has changed, the sources of what it
-defined, what it dropped, and what could not be kept. The table says where each leaf is; the values stay in the journal,
-and are read when a cell reads the variable.
+A cell that ends leaves a record: a leaf for each variable that is new or has changed, the sources of what it defined,
+what it dropped, and what could not be kept. Values that would make it long are in records of their own before it. The
+table says where each value is; the values stay in the journal, and are read when a cell reads the variable.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterable
 
 import msgspec
 
+from holdfast.agent.rlm.limits import RECORD_BYTES
 from holdfast.core.values import Json, encode
 
 
@@ -37,25 +38,28 @@ class Leaf(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The beginning of its text, for lists of variables."""
     is_special: bool = False
     """Whether the interpreter has to make it from its parts, because it cannot be passed in as it is."""
+    back: int = 0
+    """How many records before this one the value is in one of its own; 0 if it is here."""
 
     @property
     def json(self) -> str:
-        """The JSON of the value."""
+        """The JSON of a value that is here."""
+        assert not self.back
         return self.text or encode(self.value).decode()
 
 
-class Variable(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Variable(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """A variable in the table."""
 
     position: int
-    """The position of the record that has its leaf."""
+    """The position of the record that has its value."""
     kind: str
     size: int
     digest: str
     preview: str = ""
     is_special: bool = False
     leaf: str = ""
-    """The name that the leaf has in the record, if it is another: two names of one object share a leaf."""
+    """The name that the value has in the record, if it is another: two names of one object share a leaf."""
 
 
 class Bindings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -73,6 +77,35 @@ class Bindings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Variables whose values cannot be kept, and why."""
     is_fresh: bool = False
     """Whether nothing of before stays: a new frame begins."""
+
+    def split(self) -> tuple[list[dict[str, str]], Bindings]:
+        """The JSON of values for records that come before that of these bindings, in order, each with as much as one
+        record should have; and the bindings without those values. As much as fits stays here.
+
+        Whoever reads one variable reads the whole record that has it.
+        """
+        room, left = RECORD_BYTES, RECORD_BYTES
+        records: list[dict[str, str]] = []
+        numbers: dict[str, int] = {}
+        for name, leaf in self.set.items():
+            if leaf.size <= room:
+                room -= leaf.size
+                continue
+            if not records or leaf.size > left:
+                records.append({})
+                left = RECORD_BYTES
+            left -= leaf.size
+            records[-1][name] = leaf.json
+            numbers[name] = len(records) - 1
+        if not records:
+            return records, self
+        leaves = {
+            name: msgspec.structs.replace(leaf, value=None, text="", back=len(records) - numbers[name])
+            if name in numbers
+            else leaf
+            for name, leaf in self.set.items()
+        }
+        return records, msgspec.structs.replace(self, set=leaves)
 
 
 class VariableTable(msgspec.Struct):
@@ -166,8 +199,9 @@ def with_classes(table: VariableTable, names: Iterable[str], code: str) -> tuple
 
 
 def _variable(leaf: Leaf, position: int) -> Variable:
+    """The variable of a leaf in the record at a position."""
     return Variable(
-        position=position,
+        position=position - leaf.back,
         kind=leaf.kind,
         size=leaf.size,
         digest=leaf.digest,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Collection, Iterable, Iterator
 from functools import cached_property
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
@@ -12,7 +12,7 @@ from pydantic_monty import MontyCrashedError, MontyError, MontySession
 
 from holdfast.agent.errors import ProjectionNotBoundError
 from holdfast.agent.live_events import CellFinishedEvent, CellPrintedEvent, CellStartedEvent
-from holdfast.agent.machine.records import BoundRecord
+from holdfast.agent.machine.records import BoundRecord, LeavesRecord
 from holdfast.agent.rlm import feedback
 from holdfast.agent.rlm.cell_run import CellMeans
 from holdfast.agent.rlm.cell_state import CellProgress, CellState
@@ -22,9 +22,8 @@ from holdfast.agent.rlm.inside import AGENT_BATCH
 from holdfast.agent.rlm.limits import CELL_S, LEAF_CACHE_BYTES, MEMORY_MIB, PROJECTION_FACTOR
 from holdfast.agent.rlm.live_cell import LiveCell
 from holdfast.agent.rlm.projections import Projection
-from holdfast.agent.rlm.values import leaf_of
-from holdfast.agent.rlm.variables import Bindings, Definition, Leaf, VariableTable, with_classes
-from holdfast.core.records import StartedRecord
+from holdfast.agent.rlm.variables import SEED, Bindings, Definition, VariableTable, with_classes
+from holdfast.core.records import Entry, StartedRecord
 from holdfast.core.values import Json, encode
 from holdfast.programs.contract import JournalReader
 from holdfast.programs.errors import InstanceLostError, SnapshotUnusableError
@@ -72,7 +71,7 @@ class SandboxCells:
         return Workers()
 
     def prepare(self) -> None:
-        """Start a worker while the model writes the first cell."""
+        """Start a worker before there is a cell to run."""
         if not self._is_closed:
             self._workers.prepare()
 
@@ -106,7 +105,7 @@ class SandboxCells:
         if outcome.bindings is not None:
             await self._publish(means, CellFinishedEvent(turn=means.turn, cell=state.number, told=outcome.remark))
             for leaf in outcome.bindings.set.values():
-                self._keep(leaf)
+                self._keep(leaf.digest, leaf.json)
         return outcome
 
     async def _publish(self, means: CellMeans, event: CellEvent) -> None:
@@ -157,44 +156,53 @@ class SandboxCells:
         sources = [prelude_for({"parallel"})] if "parallel" in mentioned else []
         sources += [AGENT_BATCH] if "agent_batch" in mentioned else []
         sources += [each.source for each in definitions]
-        own = names_in(state.code).definitions
+        own = names_in(state.code)
         wanted = {name for name in mentioned if name in table.variables}
         wanted |= {name for group in table.aliases if not wanted.isdisjoint(group) for name in group[:1]}
-        leaves = {name: await self.leaf(means.session_id, name, table) for name in sorted(wanted)}
+        leaves = await self.leaves(means.session_id, sorted(wanted), table)
         bound = self._services.projections(means.session_id) if self._services is not None else {}
         size = sum(each.size for name, each in bound.items() if name in mentioned)
         memory_mib = min(MAX_MEMORY_MIB, MEMORY_MIB + PROJECTION_FACTOR * -(-size // MIB))
         loop = asyncio.get_running_loop()
-        return _CellScope(self, state, means, leaves, bound, memory_mib, loop, sources, mentioned, own)
+        names = (mentioned, own.assigned, own.definitions)
+        return _CellScope(self, state, means, leaves, bound, memory_mib, loop, sources, *names)
 
-    async def leaf(self, session_id: str, name: str, table: VariableTable) -> str:
-        """The JSON of a variable's value, from memory or from the journal."""
-        variable = table.variables[name]
-        kept = self._leaves.get(variable.digest)
-        if kept is not None:
-            self._leaves.move_to_end(variable.digest)
-            return kept
+    async def leaves(self, session_id: str, names: Iterable[str], table: VariableTable) -> dict[str, str]:
+        """The JSON of variables' values by name, from memory or from the journal."""
+        found: dict[str, str] = {}
+        missing: list[str] = []
+        for name in names:
+            digest = table.variables[name].digest
+            if (kept := self._leaves.get(digest)) is None:
+                missing.append(name)
+            else:
+                self._leaves.move_to_end(digest)
+                found[name] = kept
+        positions = sorted({table.variables[name].position for name in missing})
+        if not positions:
+            return found
         if self._reader is None:
-            raise InstanceLostError(f"the value of '{name}' cannot be read: this engine has no journal")
-        (entry,) = await self._reader.read(session_id, variable.position - 1, 1)
-        match entry.record:
-            case StartedRecord(ctx={"seed": dict(seed)}):
-                leaf = leaf_of(encode(seed[name]).decode(), variable.kind)
-            case BoundRecord(bindings=bindings):
-                leaf = bindings.set[variable.leaf or name]
-                there = {each.digest for each in table.variables.values() if each.position == variable.position}
-                for other in bindings.set.values():  # to read them took as long as to read this one
-                    if other.digest in there and self._held + other.size <= LEAF_CACHE_BYTES:
-                        self._keep(other)
-            case _:
-                raise ValueError(f"session '{session_id}': position {variable.position} has no value of '{name}'")
-        self._keep(leaf)
-        return leaf.json
+            raise InstanceLostError(f"the value of '{missing[0]}' cannot be read: this engine has no journal")
+        held = _names_by_position(table, positions)
+        wanted = {*missing}
+        for first, last in _runs(positions):
+            for entry in await self._reader.read(session_id, first - 1, last - first + 1):
+                values = _values_in(entry)
+                for name in held[entry.position]:
+                    variable = table.variables[name]
+                    text = values.get(variable.leaf or name)
+                    if text is None:
+                        raise ValueError(f"session '{session_id}': position {entry.position} has no value of '{name}'")
+                    if name in wanted:
+                        found[name] = text
+                    if name in wanted or self._held + variable.size <= LEAF_CACHE_BYTES:  # it is read already
+                        self._keep(variable.digest, text)
+        return found
 
-    def _keep(self, leaf: Leaf) -> None:
-        if leaf.digest in self._leaves:
+    def _keep(self, digest: str, text: str) -> None:
+        if digest in self._leaves:
             return
-        self._leaves[leaf.digest] = text = leaf.json
+        self._leaves[digest] = text
         self._held += len(text)
         while self._held > LEAF_CACHE_BYTES and len(self._leaves) > 1:
             _, gone = self._leaves.popitem(last=False)
@@ -220,13 +228,14 @@ class _CellScope(NamedTuple):
     loop: asyncio.AbstractEventLoop
     sources: list[str]
     mentioned: set[str]
+    assigned: frozenset[str]
     definitions: tuple[Definition, ...]
 
     def leaf(self, name: str) -> str:
         """The JSON of a variable's value; read from the journal if the cell does not mention it in so many words."""
         if name not in self.leaves:
-            reading = self.cells.leaf(self.means.session_id, name, self.means.table)
-            self.leaves[name] = asyncio.run_coroutine_threadsafe(reading, self.loop).result()
+            reading = self.cells.leaves(self.means.session_id, [name], self.means.table)
+            self.leaves.update(asyncio.run_coroutine_threadsafe(reading, self.loop).result())
         return self.leaves[name]
 
     def has_projection(self, name: str) -> bool:
@@ -248,3 +257,36 @@ class _CellScope(NamedTuple):
 
 async def _awaited(reading: Awaitable[list[Json]]) -> list[Json]:
     return await reading
+
+
+def _names_by_position(table: VariableTable, positions: Collection[int]) -> dict[int, list[str]]:
+    """The variables whose values are in the records at these positions."""
+    names: dict[int, list[str]] = {position: [] for position in positions}
+    for name, variable in table.variables.items():
+        if variable.position in names:
+            names[variable.position].append(name)
+    return names
+
+
+def _runs(positions: list[int]) -> Iterator[tuple[int, int]]:
+    """The first and the last of each row of positions that follow on each other: they are read together."""
+    first = last = positions[0]
+    for position in positions[1:]:
+        if position != last + 1:
+            yield first, last
+            first = position
+        last = position
+    yield first, last
+
+
+def _values_in(entry: Entry) -> dict[str, str]:
+    """The JSON of the values that a record has, by the names that they were left under."""
+    match entry.record:
+        case LeavesRecord(values=values):
+            return values
+        case BoundRecord(bindings=bindings):
+            return {name: leaf.json for name, leaf in bindings.set.items() if not leaf.back}
+        case StartedRecord(ctx=dict(ctx)) if isinstance(seed := ctx.get(SEED), dict):
+            return {name: encode(value).decode() for name, value in seed.items()}
+        case _:
+            return {}

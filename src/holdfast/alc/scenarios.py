@@ -31,7 +31,6 @@ MAX_SCENARIOS = 2_000
 """Files that one source may bring: far above any collection, so that a wrong directory is noticed."""
 
 
-@dataclass(eq=False)
 class ScenarioNotFoundError(HoldfastError):
     """There is no scenario of that name."""
 

@@ -23,6 +23,7 @@ from holdfast.agent.session_builder import AgentState
 from holdfast.agent.turn_builder import BeginReceipt, Input, content_of
 from holdfast.client.api_client import ApiClient
 from holdfast.client.observer import ObserverClient
+from holdfast.client.reports import PastItemsPage
 from holdfast.client.wire import seen_of
 from holdfast.core.errors import InvalidValueError
 from holdfast.core.ids import check_id
@@ -137,6 +138,10 @@ class SessionClient:
     async def queued_work(self) -> list[Item]:
         """The waiting items of the inbox, in order."""
         return msgspec.convert(await self._client.get(f"{self._path}/items"), list[Item])
+
+    async def past_items(self, *, before: int | None = None, limit: int = 50) -> PastItemsPage:
+        """What has left the inbox: taken by turns, or withdrawn. The latest that was sent comes first."""
+        return await past_items_of(self._client, self.session_id, before, limit)
 
     async def outcome(self, item_id: str) -> ItemOutcome:
         """What has become of an item so far. Raises `UnknownItemError`."""
@@ -312,3 +317,9 @@ class EnqueueClientBuilder:
         """Send it; the same as awaiting the builder."""
         report = await self._client.post(f"/sessions/{self._session_id}/items", self._body)
         return ItemReceipt(self._session_id, report["item_id"], bool(report.get("replayed")))
+
+
+async def past_items_of(client: ApiClient, session_id: str, before: int | None, limit: int) -> PastItemsPage:
+    """A page of the items that have left the inbox of a session."""
+    shown = await client.get(f"/sessions/{session_id}/past-items", {"before": before, "limit": limit})
+    return msgspec.convert(shown, PastItemsPage)

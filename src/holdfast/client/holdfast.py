@@ -13,10 +13,13 @@ import msgspec
 from holdfast.agent.envelopes.store import SessionEnvelope
 from holdfast.agent.machine.policy import Spec
 from holdfast.agent.turn_builder import BeginReceipt, Input, content_of
-from holdfast.client.agents import SessionClientBuilder
+from holdfast.client.agents import SessionClientBuilder, past_items_of
 from holdfast.client.api_client import ApiClient
 from holdfast.client.evaluations import EvaluationsClient
+from holdfast.client.links import LinksClient
 from holdfast.client.observer import ObserverClient
+from holdfast.client.packages import PackagesClient
+from holdfast.client.reports import PastItemsPage
 from holdfast.client.wire import entry_of, event_of, query_of
 from holdfast.core.budget import Budget
 from holdfast.core.compare import Comparison
@@ -43,7 +46,7 @@ WAIT_S = 30.0
 """Seconds that one request waits at a server. Whoever waits for longer asks again and again."""
 
 
-class HoldfastClient(EvaluationsClient):
+class HoldfastClient(EvaluationsClient, LinksClient, PackagesClient):
     """Sessions on a server, in the words of `Holdfast` and `Runtime`. Made by `holdfast.connect`."""
 
     def __init__(self, url: str, token: str | None = None, *, agent: str = "agent") -> None:
@@ -273,6 +276,13 @@ class HoldfastClient(EvaluationsClient):
     def session(self, session_id: str) -> SessionClientBuilder:
         """A builder that opens a session of the server's agent: `await hf.session("chat-1").open()`."""
         return SessionClientBuilder(self._client, self._agent, session_id)
+
+    async def past_items(self, session_id: str, *, before: int | None = None, limit: int = 50) -> PastItemsPage:
+        """What has left the inbox of an agent's session: taken by turns, or withdrawn. The latest comes first.
+
+        `next` of a page is `before` of the one after it.
+        """
+        return await past_items_of(self._client, session_id, before, limit)
 
     async def export_envelope(self, session_id: str) -> SessionEnvelope:
         """The conversation of an agent's session as an envelope, the JSON that fluers reads and writes."""

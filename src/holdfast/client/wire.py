@@ -66,8 +66,7 @@ def error_of(problem: Mapping[str, Any], status: int) -> HoldfastError:
     kind = str(problem.get("type", "")).removeprefix(_PROBLEM_TYPE)
     found = _error_classes().get(kind)
     if found is not None:
-        names = getattr(found, "__dataclass_fields__", {})
-        given = {name: problem[name] for name in names if name in problem}
+        given = {name: problem[name] for name in found.field_names if name in problem}
         try:
             return found(**given)
         except TypeError:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import keyword
 import os
 import re
-from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
@@ -97,7 +96,6 @@ def test_a_task_is_needed():
 '''
 
 
-@dataclass(eq=False)
 class StrategyNameError(HoldfastError):
     """A name that no new strategy can have."""
 
@@ -109,7 +107,6 @@ class StrategyNameError(HoldfastError):
         return f"a strategy cannot be called {self.name[:80]!r}: {self.why}"
 
 
-@dataclass(eq=False)
 class StrategyExistsError(HoldfastError):
     """A file that would be overwritten."""
 

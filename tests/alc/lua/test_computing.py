@@ -102,6 +102,147 @@ def test_a_large_table_that_is_walked_again_is_walked_by_the_keys_that_it_has_no
     assert run(code).result == [100, 100, 100, 100, 100, 101, 101, 101, 101]
 
 
+# --- watched tables --------------------------------------------------------------------------------
+
+WATCHED = """
+local function watched()
+    local tables = { { b = 1, a = 2, c = 3 }, { 4, 5, 6 }, { [30] = 1, [10] = 2, [20] = 3 } }
+    for i = 1, 40 do tables[1]["k" .. i], tables[2][i], tables[3][i * 7] = i, i, i end
+    tables[4], tables[5] = { b = 1, a = 2 }, { 1, 2 }
+    for _ = 1, 4 do for _, t in ipairs(tables) do for _ in pairs(t) do end end end
+    return ipairs(tables)
+end
+"""
+
+
+def test_a_table_that_is_walked_again_and_again_shows_no_metatable_and_takes_one() -> None:
+    code = """
+        local class = { __index = { more = 7 }, __name = "Class" }
+        for _, t in watched() do
+            assert(getmetatable(t) == nil and t.more == nil and not pcall(function() return t() end))
+            assert(tostring(t):find("^table: 0x") and rawequal(t, t) and rawlen(t) == #t)
+            assert(setmetatable(t, class) == t and getmetatable(t) == class and t.more == 7)
+            for _ in pairs(t) do end
+            assert(getmetatable(t) == class)
+            t.other = 1
+            assert(rawget(t, "other") == 1 and getmetatable(setmetatable(t, nil)) == nil)
+        end
+        return pcall(getmetatable) == false and getmetatable("") == false and getmetatable(nil) == nil
+    """
+    assert run(WATCHED + code).result is True
+
+
+def test_a_key_that_is_added_by_any_means_is_walked() -> None:
+    code = """
+        local adders = {
+            function(t, key) t[key] = 1 end,
+            function(t, key) rawset(t, key, 1) end,
+            function(t) table.insert(t, 1) end,
+            function(t) table.move({ 1 }, 1, 1, 1000, t) end,
+            function(t) t.taken = 1 t.taken = nil t.taken = 2 end,
+            function(t) for key in pairs(t) do t[key] = nil t[key] = 1 end t.last = 1 end,
+            function(t) t.none = nil t[-1] = 1 end,
+        }
+        for number, add in ipairs(adders) do
+            for kind, t in watched() do
+                add(t, "added")
+                local count, seen, before = 0, 0, nil
+                for _ in next, t do count = count + 1 end -- by the other way
+                for key in pairs(t) do
+                    local rank = type(key) == "number" and 0 or 1
+                    assert(not before or before[1] < rank or before[2] < key, "out of order")
+                    seen, before = seen + 1, { rank, key }
+                end
+                assert(seen == count, number .. " " .. kind .. ": " .. seen .. " of " .. count)
+            end
+        end
+        return true
+    """
+    assert run(WATCHED + code).result is True
+
+
+def test_wrong_keys_of_a_watched_table_are_refused_as_of_any_other() -> None:
+    code = """
+        local told = {}
+        local function refused(f, t)
+            local _, why = pcall(f, t)
+            told[why] = true
+        end
+        local function as_nil(t) t[nil] = 1 end
+        local function as_nan(t) t[0 / 0] = 1 end
+        refused(as_nil, {})
+        refused(as_nan, {})
+        for _, t in watched() do refused(as_nil, t) end
+        for _, t in watched() do refused(as_nan, t) end
+        local texts = {}
+        for text in pairs(told) do texts[#texts + 1] = text end
+        return texts
+    """
+    assert len(run(WATCHED + code).result) == 2
+
+
+def test_random_changes_between_walks_are_seen_in_the_stable_order() -> None:
+    code = """
+        local keys = {}
+        for i = 1, 50 do keys[i], keys[50 + i], keys[100 + i] = i, "k" .. i, i * 1000 end
+        keys[151], keys[152], keys[153] = true, false, 1.5
+        local RANK = { number = 1, string = 2, boolean = 3 }
+        local function less(a, b)
+            if type(a) ~= type(b) then return RANK[type(a)] < RANK[type(b)] end
+            if type(a) == "boolean" then return b and not a end
+            return a < b
+        end
+        for round = 1, 150 do
+            local t, shadow = {}, {}
+            local from, span = math.random(0, 3) * 50, math.random(4, 60)
+            for _ = 1, 60 do
+                for _ = 1, math.random(0, 2) * math.random(0, 9) do
+                    local key = keys[(from + math.random(span)) % #keys + 1]
+                    local value = math.random(3) > 1 and math.random(9) or nil
+                    t[key], shadow[tostring(key)] = value, value and { key, value } or nil
+                end
+                local wanted = {}
+                for _, pair in next, shadow do wanted[#wanted + 1] = pair end
+                table.sort(wanted, function(a, b) return less(a[1], b[1]) end)
+                local at = 0
+                for key, value in pairs(t) do
+                    at = at + 1
+                    assert(wanted[at] and wanted[at][1] == key and wanted[at][2] == value, "round " .. round)
+                end
+                assert(at == #wanted, "round " .. round)
+            end
+        end
+        return true
+    """
+    assert run(code).result is True
+
+
+def test_watched_tables_are_let_go() -> None:
+    code = """
+        for i = 1, 20000 do
+            local t = {}
+            for j = 1, 40 do t[j * 3] = j end
+            for _ = 1, 3 do for _ in pairs(t) do end end
+        end
+        return true
+    """
+    assert run(code).result is True  # within 64 MiB
+
+
+def test_the_metatable_is_hidden_from_a_trusted_program_too() -> None:
+    code = """
+        for _, t in watched() do assert(debug.getmetatable(t) == nil) end
+        debug.setmetatable(ctx, { __index = { x = 1 } })
+        return debug.getmetatable(ctx).__index.x
+    """
+    config: dict[str, object] = {"name": "t", "code": WATCHED + code, "ctx": {}, "seed": 1, "at": 0, "dirs": {}}
+    config |= {"deadline_s": 60, "over": "too long", "full": "too much", "replay_slack": 1}
+    vm = Vm(VmSpec(encode(config), Roots(), is_trusted=True, memory_mib=64, scenarios="/nowhere"))
+    step = step_of(vm.step(VmWaking(0, 0, 0)))
+    assert isinstance(step, ReturnStep), step
+    assert step.result == 1
+
+
 # --- the stopper -----------------------------------------------------------------------------------
 
 

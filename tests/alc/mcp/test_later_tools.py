@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -127,6 +128,61 @@ async def test_traces_in_samples_of_cards_are_compared(host: Host) -> None:
     assert "give either" in await host.refusal("alc_trace_diff", a_card_id=card)
     missing = await host.refusal("alc_trace_diff", a_session_id="s-none", b_card_id=card)
     assert "session 's-none' not found" in missing
+    assert "'../x' not found" in await host.refusal("alc_trace_diff", a_session_id="../x", b_card_id=card)
+    found = (await host.call("alc_trace_query", pkg="p"))["traces"]
+    assert [(each["card_id"], each["sample_index"], each["trace"]["total_calls"]) for each in found] == [
+        (card, 0, 2),
+        (card, 1, 5),
+    ]
+    assert (await host.call("alc_trace_query", pkg="p", completed=True))["traces"] == found[:1]
+    assert (await host.call("alc_trace_query", pkg="p", limit=1, offset=1))["traces"] == found[1:]
+
+
+async def test_samples_that_are_too_large_to_be_read_together_are_searched_too(host: Host) -> None:
+    box = own_box()
+    box.create({"pkg": {"name": "p"}, "card_id": "large"}, now=1_750_000_000.0)
+    samples = [*({"text": "x" * 4 * 1024 * 1024} for _ in range(7)), {"case": 1, "trace": {"total_calls": 7}}]
+    box.write_samples("large", samples)
+    [found] = (await host.call("alc_trace_query", min_calls=7))["traces"]
+    trace = {"total_calls": 7, "total_trace_ms": 0, "completed": False}
+    assert found == {"card_id": "large", "pkg": "p", "sample_index": 7, "case": 1, "trace": trace}
+
+
+def write_log(folder: Path, session_id: str, calls: int, meta: dict[str, object]) -> None:
+    """A log as algocline writes it: the exchanges, and the figures beside them."""
+    folder.mkdir(parents=True, exist_ok=True)
+    document = {"session_id": session_id, "strategy": "cot", "stats": {"llm_calls": calls}, "transcript": []}
+    (folder / f"{session_id}.json").write_text(json.dumps(document))
+    (folder / f"{session_id}.meta.json").write_text(json.dumps({"session_id": session_id, **meta}))
+
+
+async def test_runs_in_logs_of_algocline_are_found_and_compared(
+    host: Host, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ALC_LOG_DIR", str(tmp_path / "elsewhere"))
+    run = await ask(host, 1)  # which has a journal, and a log of the same name
+    figures = {"strategy": "cot", "task_hint": "Why?", "llm_calls": 5, "elapsed_ms": 900}
+    write_log(home / "logs", "s-187-abc", 5, figures)
+    write_log(tmp_path / "elsewhere", "s-188-def", 4, {"strategy": "tot"})  # its figures are in the other file
+    (home / "logs" / "s-189-bad.meta.json").write_text("{")
+    found = (await host.call("alc_trace_query"))["traces"]
+    assert {each["session_id"] for each in found} == {run, "s-187-abc", "s-188-def"}
+    assert len(found) == 3
+    assert (await host.call("alc_trace_query", pkg="cot"))["traces"] == [
+        {
+            "session_id": "s-187-abc",
+            "pkg": "cot",
+            "case": "Why?",
+            "trace": {"total_calls": 5, "total_trace_ms": 900, "completed": None},
+        }
+    ]
+    assert (await host.call("alc_trace_query", min_calls=4, max_calls=4))["traces"][0]["session_id"] == "s-188-def"
+    for completed in (True, False):  # algocline has not written down how they ended
+        told = await host.call("alc_trace_query", completed=completed)
+        assert [each["session_id"] for each in told["traces"]] == ([run] if completed else [])
+    told = await host.call("alc_trace_diff", a_session_id=run, b_session_id="s-187-abc")
+    assert told["delta"]["calls_delta"] == 4
+    assert "comparison" not in told
 
 
 # --- settings --------------------------------------------------------------------------------------

@@ -91,6 +91,20 @@ def test_differences_are_paired_by_case() -> None:
     assert (found.better, found.worse, found.mcnemar) == (3, 0, 0.25)
 
 
+def test_the_interval_of_a_difference_ends_where_differences_end() -> None:
+    found = paired([1.0, 1.0, 0.9], [0.0, 0.1, 0.6])
+    interval = found.difference.interval
+    assert interval is not None
+    assert (interval.low, interval.high) == (near(-0.2071460), 1.0)
+    assert found.difference.se == near(0.2185813), "as without the cut"
+    turned = paired([0.0, 0.1, 0.6], [1.0, 1.0, 0.9], ["a", "b", "c"]).difference.interval
+    assert turned is not None
+    assert (turned.low, turned.high) == (-1.0, near(0.2071460))
+    inner = paired(bits("1101011011"), bits("1001001010")).difference.interval
+    assert inner is not None
+    assert (inner.low, inner.high) == (near(0.3 - 2.2621572 * 0.1527525), near(0.3 + 2.2621572 * 0.1527525))
+
+
 def test_repeats_are_averaged_before_they_are_paired() -> None:
     first = [mean(bits(each)) for each in ("110", "111", "001", "000")]
     second = [mean(bits(each)) for each in ("100", "111", "000", "010")]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from holdfast.core.errors import ExitCode, HoldfastError
 
 
@@ -16,7 +14,6 @@ class CardError(HoldfastError):
 # --- what was asked ------------------------------------------------------------------------------
 
 
-@dataclass(eq=False)
 class InvalidCardError(CardError):
     """An argument that a card operation cannot work with. Nothing was written."""
 
@@ -28,7 +25,6 @@ class InvalidCardError(CardError):
         return f"alc.card.{self.operation}: {self.why}"
 
 
-@dataclass(eq=False)
 class InvalidCardNameError(CardError):
     """A package name, card id or alias that cannot be part of a file name."""
 
@@ -41,7 +37,6 @@ class InvalidCardNameError(CardError):
         return f"Invalid {self.what} name: '{self.name}' ({self.why})"
 
 
-@dataclass(eq=False)
 class InvalidWhereError(CardError):
     """A filter or an order that cannot be understood."""
 
@@ -52,7 +47,6 @@ class InvalidWhereError(CardError):
         return self.why
 
 
-@dataclass(eq=False)
 class InvalidSinkError(CardError):
     """An entry in the list of card mirrors that is not the URI of a directory."""
 
@@ -64,7 +58,6 @@ class InvalidSinkError(CardError):
         return f"card sink '{self.entry}': {self.why}; write it as file:///absolute/path, several separated by '|'"
 
 
-@dataclass(eq=False)
 class UnknownSinkError(CardError):
     """A mirror that this box does not write to."""
 
@@ -80,7 +73,6 @@ class UnknownSinkError(CardError):
 # --- what is there -------------------------------------------------------------------------------
 
 
-@dataclass(eq=False)
 class CardNotFoundError(CardError):
     """An operation on a card that does not exist."""
 
@@ -93,7 +85,6 @@ class CardNotFoundError(CardError):
         return f"alc.card.{self.operation}: card '{self.card_id}' not found"
 
 
-@dataclass(eq=False)
 class CardExistsError(CardError):
     """A new card under an id that is taken. The card that is there was not touched."""
 
@@ -105,7 +96,6 @@ class CardExistsError(CardError):
         return f"alc.card.create: card '{self.card_id}' already exists (immutable)"
 
 
-@dataclass(eq=False)
 class CardKeyError(CardError):
     """An append of a key that the card has. Nothing was appended."""
 
@@ -117,7 +107,6 @@ class CardKeyError(CardError):
         return f"alc.card.append: key '{self.key}' already set on card '{self.card_id}' (immutable)"
 
 
-@dataclass(eq=False)
 class SamplesExistError(CardError):
     """A card gets its samples once. Those that are there were not touched."""
 
@@ -128,7 +117,6 @@ class SamplesExistError(CardError):
         return f"alc.card.write_samples: samples already exist for card '{self.card_id}' (write-once)"
 
 
-@dataclass(eq=False)
 class DanglingAliasError(CardError):
     """An alias whose card is gone."""
 
@@ -146,7 +134,6 @@ class DanglingAliasError(CardError):
 # --- files ---------------------------------------------------------------------------------------
 
 
-@dataclass(eq=False)
 class CardTooLargeError(CardError):
     """Something larger than is kept or given back at once."""
 
@@ -158,7 +145,6 @@ class CardTooLargeError(CardError):
         return f"alc.card.{self.operation}: {self.why}"
 
 
-@dataclass(eq=False)
 class UnreadableCardError(CardError):
     """A file of the cards that does not hold what it should. Other cards are not affected."""
 
@@ -170,7 +156,6 @@ class UnreadableCardError(CardError):
         return f"{self.path} cannot be read: {self.why}; repair the file, or move it away"
 
 
-@dataclass(eq=False)
 class CardFilesError(CardError):
     """The directory of the cards cannot be used."""
 

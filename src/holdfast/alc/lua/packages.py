@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
@@ -50,7 +49,6 @@ MAX_MODULE_NAME = 255
 """Characters of a module name; longer ones fit no file system."""
 
 
-@dataclass(eq=False)
 class ModuleNameError(HoldfastError):
     """A module name that could not be a file below a root."""
 
@@ -62,7 +60,6 @@ class ModuleNameError(HoldfastError):
         return f"invalid module name {self.name[:80]!r}: {self.why}"
 
 
-@dataclass(eq=False)
 class UnmetPinError(HoldfastError):
     """A project asks for a version of a package that is not there."""
 
@@ -75,7 +72,6 @@ class UnmetPinError(HoldfastError):
         return f"package '{self.package}': {self.why}"
 
 
-@dataclass(eq=False)
 class ModuleEscapeError(HoldfastError):
     """A module that is a link out of its root, where that is forbidden."""
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from weakref import WeakKeyDictionary
 
@@ -25,7 +24,6 @@ MAX_FILE_BYTES = 64 * 1024 * 1024
 """Bytes of one file of state: far above what a program that rewrites it with every change could bear."""
 
 
-@dataclass(eq=False)
 class StateFileError(HoldfastError):
     """A file of algocline's state that cannot be read."""
 

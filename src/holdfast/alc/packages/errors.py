@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from holdfast.core.errors import ExitCode, HoldfastError
 
 
-@dataclass(eq=False)
 class PackageNameError(HoldfastError):
     """A name that no package may have."""
 
@@ -19,7 +16,6 @@ class PackageNameError(HoldfastError):
         return f"invalid package name {self.name[:80]!r}: {self.why}"
 
 
-@dataclass(eq=False)
 class PackageNotFoundError(HoldfastError):
     """No package has this name, where it was looked for."""
 
@@ -32,7 +28,6 @@ class PackageNotFoundError(HoldfastError):
         return f"package '{self.name}' not found: {self.why}"
 
 
-@dataclass(eq=False)
 class PackageExistsError(HoldfastError):
     """Something is already there, and would be lost."""
 
@@ -46,7 +41,6 @@ class PackageExistsError(HoldfastError):
         return f"package '{self.name}' is already at {self.path}: {self.why}"
 
 
-@dataclass(eq=False)
 class UnsafePackageError(HoldfastError):
     """The files of a package may not be copied."""
 
@@ -58,7 +52,6 @@ class UnsafePackageError(HoldfastError):
         return f"package '{self.name}' is refused: {self.why}"
 
 
-@dataclass(eq=False)
 class SourceError(HoldfastError):
     """A source that has no package, or cannot be understood."""
 
@@ -70,7 +63,6 @@ class SourceError(HoldfastError):
         return f"cannot install from {self.source!r}: {self.why}"
 
 
-@dataclass(eq=False)
 class GitError(HoldfastError):
     """git could not do what it was asked."""
 
@@ -83,7 +75,6 @@ class GitError(HoldfastError):
         return f"git: {self.url}: {self.why}"
 
 
-@dataclass(eq=False)
 class ProjectFileError(HoldfastError):
     """A project, or one of its files, is missing or cannot be used."""
 

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from holdfast.core.errors import HoldfastError
 
 
-@dataclass(eq=False)
 class NoSpecsError(HoldfastError):
     """There is nothing to run."""
 

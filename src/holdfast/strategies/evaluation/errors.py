@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from holdfast.core.errors import ExitCode, HoldfastError
 
 SHOWN_CHARS = 600
 """Characters of what is wrong with a dataset that are shown: it may quote what is in a file."""
 
 
-@dataclass(eq=False)
 class DatasetError(HoldfastError):
     """A dataset that cannot be read, or has a row that makes no sense."""
 
@@ -23,7 +20,6 @@ class DatasetError(HoldfastError):
         return f"dataset {self.where}: {why}"
 
 
-@dataclass(eq=False)
 class PlanError(HoldfastError):
     """A plan that cannot be evaluated."""
 
@@ -35,7 +31,6 @@ class PlanError(HoldfastError):
         return f"plan: {self.what}: {self.why}"
 
 
-@dataclass(eq=False)
 class GraderError(HoldfastError):
     """A grader that does not exist, or cannot be used as it is described."""
 
@@ -47,7 +42,6 @@ class GraderError(HoldfastError):
         return f"grader '{self.grader}': {self.why}"
 
 
-@dataclass(eq=False)
 class DriftError(HoldfastError):
     """What would be evaluated now is not what the evaluation began with."""
 
@@ -65,7 +59,6 @@ class DriftError(HoldfastError):
         )
 
 
-@dataclass(eq=False)
 class EvaluationNotFoundError(HoldfastError):
     """A session that is no evaluation."""
 
@@ -78,7 +71,6 @@ class EvaluationNotFoundError(HoldfastError):
         return f"'{self.evaluation}' is no evaluation: {self.why}; `holdfast eval list` lists them"
 
 
-@dataclass(eq=False)
 class ComparisonError(HoldfastError):
     """Two arms that cannot be compared."""
 

@@ -8,7 +8,7 @@ local host = ...
 local kit, stats = host.load("evalkit"), host.load("evalstats")
 
 local type, error, pcall, load, next, rawequal, tostring, getmetatable =
-	type, error, pcall, load, next, rawequal, tostring, debug.getmetatable
+	type, error, pcall, load, next, rawequal, tostring, host.load("order").debug_getmetatable
 local find, format, huge, max, min = string.find, string.format, math.huge, math.max, math.min
 local error_text, plain = host.text_of, kit.plain
 

@@ -7,7 +7,7 @@ local host = ...
 local graders, judges, scorers = host.load("graders"), host.load("judges"), host.load("scorers")
 
 local next, type, error, rawget, rawlen, rawequal = next, type, error, rawget, rawlen, rawequal
-local tostring, getmetatable = tostring, debug.getmetatable
+local tostring, getmetatable = tostring, host.load("order").debug_getmetatable
 local format, concat, math_type, huge = string.format, table.concat, math.type, math.huge
 
 local kit = {}

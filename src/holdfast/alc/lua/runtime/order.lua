@@ -3,7 +3,9 @@
 -- texts by their bytes; then false, true. Tables, functions and the like have no order of their own: as keys they come
 -- last, in an order that is not repeatable.
 
-local next, type, rawget, getmetatable, error, select = next, type, rawget, debug.getmetatable, error, select
+local shown_metatable, weak = getmetatable, setmetatable
+local getmetatable, setmetatable = debug.getmetatable, debug.setmetatable
+local next, type, rawget, rawset, error, select = next, type, rawget, rawset, error, select
 local sort, pack, unpack, min = table.sort, table.pack, table.unpack, math.min
 local tostring, pcall = tostring, pcall
 local format, gsub, gmatch, find = string.format, string.gsub, string.gmatch, string.find
@@ -53,10 +55,39 @@ end
 
 -- Small tables with names only, by the order in which `next` gives the names: a tree whose branches are names. Programs
 -- have many tables of few kinds, so that the names of each kind are sorted once. A branch at which tables end has the
--- function that walks them.
+-- function that walks them, and the one that watches them.
 local MOST_NAMES, MOST_BRANCHES = 32, 2000
-local WALK, DEPTH = {}, {}
+local WALK, WATCH, DEPTH = {}, {}, {}
 local kinds, branches = { [DEPTH] = 0 }, 0
+
+-- A table has the keys that it had until it gets another one. To look at all of them before each walk takes longer than
+-- the walk itself; so a table that is walked again and again is watched: it gets a metatable that programs do not see,
+-- and that takes itself away when a key is added. By metatable: the function that walks the tables that have it.
+local walk_of = weak({}, { __mode = "k" })
+
+-- The metatable of watched tables; `lost` is called with one that got another key.
+local function new_mark(walk, lost)
+	local mark = {}
+	function mark.__newindex(t, key, value)
+		setmetatable(t, nil)
+		lost(t)
+		if key == nil or key ~= key then error(key == nil and "table index is nil" or "table index is NaN", 2) end
+		t[key] = value
+	end
+	walk_of[mark] = walk
+	return mark
+end
+
+-- Watches tables of one kind, unless they seldom stay as they are.
+local function watcher(walk)
+	local watched, lost = 0, 0
+	local mark = new_mark(walk, function() lost = lost + 1 end)
+	return function(t)
+		if watched < 2 * lost then return end
+		watched = watched + 1
+		setmetatable(t, mark)
+	end
+end
 
 local function walker(names)
 	local first, following = names[1], {}
@@ -88,7 +119,7 @@ local function learn(t)
 	end
 	if kind == kinds then return nil end
 	local walk = walker((ordered_keys(t)))
-	kind[WALK] = walk
+	kind[WALK], kind[WATCH] = walk, watcher(walk)
 	return walk
 end
 
@@ -101,36 +132,54 @@ local function is_list(t)
 	return true, n
 end
 
--- Large tables that are walked again and again: how many keys they had, or their keys in the stable order.
-local MOST_REMEMBERED = 20000
-local remembered = setmetatable({}, { __mode = "k" })
+-- Other tables, by themselves: how many keys each had when it was last walked. One that has as many again is watched.
+-- What is kept for a small one takes more memory than the table itself, so that only some of them are.
+local MOST_REMEMBERED, small_left = 20000, 4000
+local counts = weak({}, { __mode = "k" })
 
--- As `ordered_keys`; a table that was walked before and has the same keys still is not sorted again.
-local function keys_of(t)
-	local before = remembered[t]
-	if type(before) == "table" then
-		local known, same = before.known, 0
-		for key in next, t do
-			if not known[key] then
-				same = nil
-				break
-			end
-			same = same + 1
-		end
-		if same == before.count then return before.keys, same end
+local function forget(t) counts[t] = nil end
+
+local function is_to_be_watched(t, keys, count)
+	if counts[t] ~= count then
+		counts[t] = count
+		return false
 	end
-	local keys, count = ordered_keys(t)
-	if keys and count > MOST_NAMES and count <= MOST_REMEMBERED then
-		if before == count then
-			local known = {}
-			for i = 1, count do known[keys[i]] = true end
-			remembered[t] = { keys = keys, known = known, count = count }
-		else
-			remembered[t] = count
-		end
+	if count <= MOST_NAMES then
+		small_left = small_left - 1
+		return small_left >= 0
 	end
-	return keys, count
+	return not keys or count <= MOST_REMEMBERED
 end
+
+local function list_walker(count)
+	return function(t, at)
+		at = (at or 0) + 1
+		while at <= count do
+			local value = t[at]
+			if value ~= nil then return at, value end
+			at = at + 1 -- it was taken out meanwhile
+		end
+	end
+end
+
+-- Walks one table. Keys that are gone are passed over once: should they come back, the table is not watched any more.
+local function key_walker(keys, count)
+	local first, following = keys[1], {}
+	for i = 2, count do following[keys[i - 1]] = keys[i] end
+	return function(t, before)
+		local key = first
+		if before ~= nil then key = following[before] end
+		while key ~= nil do
+			local value = t[key]
+			if value ~= nil then return key, value end
+			key = following[key]
+			if before == nil then first = key else following[before] = key end
+		end
+		return nil
+	end
+end
+
+local function nothing() end
 
 local function pairs_of_others(t)
 	local mt = getmetatable(t)
@@ -143,24 +192,21 @@ local function pairs_of_others(t)
 		error(format("bad argument #1 to 'for iterator' (table expected, got %s)", t == nil and "nil" or type(t)), 3)
 	end
 	local first, i, list, keys, count = next(t), 0, nil, nil, nil
+	if first == nil then return nothing, t, nil end
 	if not mt and type(first) == "string" then
 		local walk = learn(t)
 		if walk then return walk, t, nil end
 	end
 	if first == 1 then list, count = is_list(t) end
-	if not list then keys, count = keys_of(t) end
+	if not list then keys, count = ordered_keys(t) end
 	if not mt then
-		-- Not `next` itself: a program must not get hold of it.
-		if not keys then
-			return function(_, at)
-				at = (at or 0) + 1
-				while at <= count do
-					local value = t[at]
-					if value ~= nil then return at, value end
-					at = at + 1
-				end
-			end, t, nil
+		if is_to_be_watched(t, keys, count) then
+			local walk = keys and key_walker(keys, count) or list_walker(count)
+			setmetatable(t, new_mark(walk, forget))
+			return walk, t, nil
 		end
+		-- Not `next` itself: a program must not get hold of it.
+		if not keys then return list_walker(count), t, nil end
 		return function()
 			while i < count do
 				i = i + 1
@@ -190,22 +236,50 @@ local function pairs_of_others(t)
 end
 
 local function ordered_pairs(t)
-	if type(t) == "table" and getmetatable(t) == nil then
+	local mt = getmetatable(t)
+	local known = walk_of[mt]
+	if known then return known, t, nil end
+	if mt == nil and type(t) == "table" then
 		local kind = kinds
 		for name in next, t do
 			kind = kind[name]
 			if kind == nil then break end
 		end
 		local walk = kind and kind[WALK]
-		if walk then return walk, t, nil end
+		if walk then
+			kind[WATCH](t)
+			return walk, t, nil
+		end
 	end
 	-- Not a tail call: errors are blamed on the caller, three levels up.
 	local iterate, state, first = pairs_of_others(t)
 	return iterate, state, first
 end
 
+-- What would show the metatable of a watched table, or pass it by. Tail calls: errors are blamed on the caller.
+
+local function own_metatable(...)
+	local value = ...
+	if value == nil then return shown_metatable(...) end
+	local mt = shown_metatable(value)
+	if walk_of[mt] then return nil end
+	return mt
+end
+
+-- As `debug.getmetatable`, which sees metatables that hide themselves.
+local function debug_metatable(...)
+	if walk_of[getmetatable((...))] then return nil end
+	return getmetatable(...)
+end
+
+local function own_rawset(...)
+	local t = ...
+	if walk_of[getmetatable(t)] then setmetatable(t, nil) end
+	return rawset(...)
+end
+
 -- Where `next` was last time, by table: a traversal goes on there without sorting again.
-local traversals = setmetatable({}, { __mode = "k" })
+local traversals = weak({}, { __mode = "k" })
 
 local function ordered_next(t, key)
 	if type(t) ~= "table" then
@@ -248,7 +322,7 @@ local function ordered_next(t, key)
 end
 
 -- Numbers instead of addresses, in the order in which they are first asked for.
-local numbers, given = setmetatable({}, { __mode = "k" }), 0
+local numbers, given = weak({}, { __mode = "k" }), 0
 
 local function address(value)
 	local number = numbers[value]
@@ -350,4 +424,5 @@ end
 
 return {
 	pairs = ordered_pairs, next = ordered_next, sort = repeatable_sort, tostring = stable_tostring, format = stable_format,
+	getmetatable = own_metatable, debug_getmetatable = debug_metatable, rawset = own_rawset,
 }

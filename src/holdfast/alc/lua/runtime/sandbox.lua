@@ -230,8 +230,8 @@ local function loader(env)
 end
 
 local PLAIN = {
-	"assert", "error", "ipairs", "pcall", "xpcall", "select", "tonumber", "type", "rawequal", "rawget", "rawset",
-	"rawlen", "getmetatable", "_VERSION",
+	"assert", "error", "ipairs", "pcall", "xpcall", "select", "tonumber", "type", "rawequal", "rawget",
+	"rawlen", "_VERSION",
 }
 
 -- The globals of one program. `task` gets its `require`.
@@ -240,6 +240,7 @@ function sandbox.globals(task)
 	for _, name in ipairs(PLAIN) do env[name] = raw[name] end
 	env._G = env
 	env.pairs, env.next, env.tostring = order.pairs, order.next, order.tostring
+	env.getmetatable, env.rawset = order.getmetatable, order.rawset
 	env.setmetatable = host.trusted and setmetatable or safe_setmetatable
 	env.print = say
 	env.warn = function(...) host.log("warn", line_of(...), "alc.lua.print") end
@@ -258,6 +259,7 @@ function sandbox.globals(task)
 	env.io = file_library()
 	if host.trusted then
 		env.debug = copy(debug)
+		env.debug.getmetatable = order.debug_getmetatable
 		env.loadfile = function(path, mode, ...)
 			local scope = env
 			if select("#", ...) > 0 then scope = ... end

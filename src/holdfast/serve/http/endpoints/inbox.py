@@ -7,11 +7,12 @@ import contextlib
 import msgspec
 
 from holdfast.agent.machine.fold import agent_fold
-from holdfast.agent.machine.inbox import Delivery, Item, ItemCancellation, Slot
+from holdfast.agent.machine.inbox import Delivery, Item, Slot
 from holdfast.agent.machine.messages import ContentBlock, plain_text
 from holdfast.agent.machine.records import EnqueuedRecord
-from holdfast.agent.queue import ItemOutcome, ItemStatus, outcome_of
+from holdfast.agent.queue import ItemOutcome, outcome_of
 from holdfast.agent.results import TurnResult
+from holdfast.client.reports import PastItem, PastItemsPage
 from holdfast.core.errors import InvalidValueError
 from holdfast.core.limits import PROMPT_PREVIEW_CHARS
 from holdfast.core.state import Session
@@ -76,29 +77,6 @@ class PastItemsParameters(Parameters, frozen=True, kw_only=True):
     before: int | None = None
     """The position of an item; those before it are listed."""
     limit: int = PAGE_ROWS
-
-
-class PastItem(msgspec.Struct, frozen=True, kw_only=True):
-    """An item that has left the inbox."""
-
-    id: str
-    position: int
-    """Where it was accepted."""
-    at: int
-    text: str
-    """The beginning of its input, or its command."""
-    status: ItemStatus
-    turn: str | None
-    """The turn that took it."""
-    cancelled: ItemCancellation | None
-    """Who removed it, when and why."""
-
-
-class PastItemsPage(msgspec.Struct, frozen=True):
-    """Items that have left the inbox, and before which position the next page ends."""
-
-    data: list[PastItem]
-    next: int | None
 
 
 class WithdrawParameters(Parameters, frozen=True, kw_only=True):

@@ -7,10 +7,10 @@ from typing import Any
 
 import msgspec
 
+from holdfast.client.reports import AnsweredReport, LinkedQuestion, SignedLink
 from holdfast.core.errors import InvalidValueError, UnknownQueryError
 from holdfast.core.needs import host_queries
 from holdfast.core.records import AnsweredRecord
-from holdfast.core.values import Json
 from holdfast.serve.http.endpoint import (
     ApiCall,
     Endpoints,
@@ -35,33 +35,6 @@ class LinkBody(RequestBody, frozen=True, kw_only=True):
     """For how long a link counts."""
 
     expires_s: float = LINK_DAYS * _DAY_S
-
-
-class SignedLink(msgspec.Struct, frozen=True):
-    """A link: whoever has it may answer its question."""
-
-    url: str
-    expires_at: int
-
-
-class AnsweredReport(msgspec.Struct, frozen=True):
-    """Who has answered a question, when, and how."""
-
-    by: str | None
-    at: int
-    answer: dict[str, Json]
-
-
-class LinkedQuestion(msgspec.Struct, frozen=True, kw_only=True):
-    """The question that a link shows."""
-
-    session_id: str
-    title: str
-    query: dict[str, Json] | None
-    """None if nobody can answer it any more."""
-    asked_at: int | None
-    expires_at: int
-    answered: AnsweredReport | None
 
 
 class LinkAnswerBody(QueryAnswer, frozen=True, kw_only=True):

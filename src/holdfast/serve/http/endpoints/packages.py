@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from holdfast.client.reports import InstalledReport, PackagesReport, RemovedReport
 from holdfast.programs.kinds import load_object
 from holdfast.serve.http.endpoint import ApiCall, Endpoints, JsonReply, NoParameters, Parameters, RequestBody
 from holdfast.serve.http.problems import ApiError
@@ -31,16 +32,6 @@ class InstallBody(RequestBody, frozen=True, kw_only=True):
     """Replace packages that came from elsewhere."""
 
 
-class InstalledReport(msgspec.Struct, frozen=True):
-    """What was done with each package."""
-
-    packages: list[dict[str, Any]]
-    """Each with its `name`, `action` and, if it was refused, `why`."""
-    errors: list[str]
-    """Sources that could not be read."""
-    warnings: list[str]
-
-
 class RemoveParameters(Parameters, frozen=True, kw_only=True):
     """Where a package is removed from."""
 
@@ -48,14 +39,14 @@ class RemoveParameters(Parameters, frozen=True, kw_only=True):
     """`project`, if that names it, else `global`."""
 
 
-@endpoints.add("GET", "/packages", "strategies:read", reply=dict[str, Any])
+@endpoints.add("GET", "/packages", "strategies:read", reply=PackagesReport)
 async def list_packages(call: ApiCall[NoParameters, None]) -> JsonReply:
     """List the Lua packages of this server, and where each comes from."""
     listing, fill_in = _part("package_list:listing"), _part("run_meta:fill_in")
     found = await asyncio.to_thread(lambda: listing(_directories()))
     await fill_in(found)
     shown = [_public(each.to_json()) for each in found.packages]
-    return JsonReply({"data": shown, "warnings": found.warnings})
+    return JsonReply(PackagesReport(shown, found.warnings))
 
 
 @endpoints.add("GET", "/packages/doctor", "admin", reply=dict[str, Any])
@@ -80,13 +71,13 @@ async def install_packages(call: ApiCall[NoParameters, InstallBody]) -> JsonRepl
     return JsonReply(InstalledReport(packages, [str(each) for each in report.errors], report.warnings))
 
 
-@endpoints.add("DELETE", "/packages/{name}", "admin", query=RemoveParameters, reply=dict[str, Any])
+@endpoints.add("DELETE", "/packages/{name}", "admin", query=RemoveParameters, reply=RemovedReport)
 async def remove_package(call: ApiCall[RemoveParameters, None]) -> JsonReply:
     """Remove a package, if the server was started with `--allow-packages`."""
     _check_allowed(call)
     name, scope = call.path["name"], call.query.scope
     report = await asyncio.to_thread(lambda: _part("links:remove")(_directories(), name, scope=scope))
-    return JsonReply({"removed": report.removed, "scope": report.scope})
+    return JsonReply(RemovedReport(report.removed, report.scope))
 
 
 def _part(home: str) -> Any:

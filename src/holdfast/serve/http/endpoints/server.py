@@ -54,7 +54,8 @@ class ServerSettings(msgspec.Struct, frozen=True):
     """How a server is set up."""
 
     retention: dict[str, float | None]
-    """Seconds after which sessions expire and are deleted; null for never."""
+    """Seconds after which sessions expire and are deleted (`idle_s`, `keep_ended_s`), and bytes that the store may
+    take before ended ones are deleted sooner (`max_bytes`); null for never."""
     limits: dict[str, float]
     store: dict[str, str]
     demo: bool
@@ -100,7 +101,11 @@ async def show_settings(call: ApiCall[NoParameters, None]) -> JsonReply:
     }
     store = {"kind": door.store.url.partition(":")[0]}
     kept = door.holdfast.upkeep.retention
-    retention = {"idle_s": _seconds(kept.idle_ttl_ms), "keep_ended_s": _seconds(kept.keep_ended_ms)}
+    retention = {
+        "idle_s": _seconds(kept.idle_ttl_ms),
+        "keep_ended_s": _seconds(kept.keep_ended_ms),
+        "max_bytes": kept.max_bytes,
+    }
     return JsonReply(ServerSettings(retention, limits, store, "demo" in door.features))
 
 

@@ -12,7 +12,13 @@ from holdfast.strategies.evaluation.statistics.distributions import (
     normal_quantile,
     t_two_sided,
 )
-from holdfast.strategies.evaluation.statistics.estimates import Estimate, estimate, mean, variance
+from holdfast.strategies.evaluation.statistics.estimates import (
+    DIFFERENCES,
+    Estimate,
+    estimate,
+    mean,
+    variance,
+)
 
 
 class TTest(msgspec.Struct, frozen=True):
@@ -39,9 +45,12 @@ class PairedDifference(msgspec.Struct, frozen=True, kw_only=True):
 def paired(
     first: Sequence[float], second: Sequence[float], clusters: Sequence[Hashable] | None = None
 ) -> PairedDifference:
-    """The mean difference of two arms' case means, first minus second, and whether chance alone would explain it."""
+    """The mean difference of two arms' case scores, first minus second, and whether chance alone would explain it.
+
+    Scores are 0 to 1, so the interval of their difference is cut to −1 to 1.
+    """
     differences = [a - b for a, b in zip(first, second, strict=True)]
-    found = estimate(differences, clusters, scale=None)
+    found = estimate(differences, clusters, scale=DIFFERENCES)
     is_pass_fail = all(value in (0.0, 1.0) for value in (*first, *second))
     better, worse = sum(each > 0 for each in differences), sum(each < 0 for each in differences)
     return PairedDifference(

@@ -51,6 +51,13 @@ class Estimate(msgspec.Struct, frozen=True, kw_only=True):
     """By how much clusters widen the variance of the mean; None without clusters."""
 
 
+SCORES = (0.0, 1.0)
+"""What a score can be."""
+
+DIFFERENCES = (-1.0, 1.0)
+"""What the difference of two scores can be."""
+
+
 def mean(values: Sequence[float]) -> float:
     return math.fsum(values) / len(values)
 
@@ -65,11 +72,12 @@ def estimate(
     values: Sequence[float],
     clusters: Sequence[Hashable] | None = None,
     *,
-    scale: tuple[float, float] | None = (0.0, 1.0),
+    scale: tuple[float, float] = SCORES,
 ) -> Estimate:
     """The mean of the cases' values, with its interval by Student's t; `clusters` says which cases belong together.
 
-    `scale` cuts the interval to what values can be; None leaves it as it is, as for differences.
+    `scale` cuts the interval to what the mean can be. That leaves no possible value out, so the interval covers the
+    truth as often; the standard error, and any test, are those of the uncut one.
     """
     n, middle = len(values), mean(values)
     if n == 1:
@@ -97,10 +105,9 @@ def estimate(
     )
 
 
-def _t(middle: float, se: float, df: int, scale: tuple[float, float] | None, method: IntervalMethod) -> Interval:
+def _t(middle: float, se: float, df: int, scale: tuple[float, float], method: IntervalMethod) -> Interval:
     half = t_quantile(0.5 + LEVEL / 2, df) * se
-    low, high = middle - half, middle + half
-    return Interval(*((low, high) if scale is None else (max(scale[0], low), min(scale[1], high))), method)
+    return Interval(max(scale[0], middle - half), min(scale[1], middle + half), method)
 
 
 def wilson(passed: int, n: int) -> Interval:

@@ -13,11 +13,13 @@ import asyncpg
 import pytest
 import pytest_asyncio
 
+from holdfast.core.state import State
 from holdfast.store.postgres import notify, shared_history
 from holdfast.store.postgres import upkeep as postgres
 from holdfast.store.postgres.presence import DEAD
 from holdfast.store.postgres.store import PostgresStore
-from holdfast.store.sqlite import sound_sessions, statements, upkeep
+from holdfast.store.session_rows import SessionFilter
+from holdfast.store.sqlite import overview, sound_sessions, statements, upkeep
 from holdfast.store.sqlite.store import SqliteStore
 from tests.store.pg_fixtures import database, postgres_url
 
@@ -29,14 +31,28 @@ SQLITE: dict[str, tuple[str, tuple[Any, ...]]] = {
     "needs": (upkeep.NEEDS, ("default", 1)),
     "services": (upkeep.SERVICES, ()),
     "due": (upkeep.served(upkeep.DUE, ["default"]), (0, 1, "default", 1)),
-    "due of two services": (upkeep.served(upkeep.DUE, ["a", "b"]), (0, 1, "a", "b", 1)),
     "open sessions": (upkeep.served(upkeep.OPEN_SESSIONS, ["default"]), ("run", 1, "default", 1)),
     "mail": (upkeep.served(upkeep.MAIL, ["default"]), ("default", 1)),
     "children": (upkeep.served(upkeep.OPEN_CHILDREN, ["default"]), (1, "default", 1)),
     "ended": (upkeep.served(upkeep.OVER, ["default"]), (1, "default", 1)),
     "changes": (statements.CHANGES, (0, 0, 0)),
     "families": (sound_sessions.JOURNALS.format(ids="?, ?"), ("s", "s.q-0", 1)),
+    "checked rows": (sound_sessions.ROWS, (1, 1)),
+    "checked forks": (sound_sessions.FORKS, (1, 1)),
+    "checked journals": (sound_sessions.OWN_JOURNALS, (1, 1, 1)),
 }
+
+TWO = ["default", "other"]
+SQLITE_OF_TWO: dict[str, tuple[str, tuple[Any, ...]]] = {
+    "due": (upkeep.served(upkeep.DUE, TWO), (-1, 10_000, *TWO, 5)),
+    "open sessions": (upkeep.served(upkeep.OPEN_SESSIONS, TWO), ("run", 10_000, *TWO, 5)),
+    "mail": (upkeep.served(upkeep.MAIL, TWO), (*TWO, 5)),
+    "children": (upkeep.served(upkeep.OPEN_CHILDREN, TWO), (10_000, *TWO, 5)),
+    "ended": (upkeep.served(upkeep.OVER, TWO), (10_000, *TWO, 5)),
+    "listed": overview.listing(SessionFilter(services=TWO), None, 5),
+    "listed by state": overview.listing(SessionFilter(services=TWO, states=[State.PAUSED]), None, 5),
+}
+"""The same of two services, and listings: SQLite plans those otherwise."""
 
 POSTGRES: dict[str, tuple[str, tuple[Any, ...]]] = {
     "dead": (DEAD, ()),
@@ -67,6 +83,38 @@ def test_no_statement_of_upkeep_scans_a_table_of_sqlite(sqlite_file: sqlite3.Con
     statement, values = SQLITE[name]
     plan = [row[3] for row in sqlite_file.execute(f"EXPLAIN QUERY PLAN {statement}", values)]
     assert not [line for line in plan if line.startswith("SCAN") and line.split()[1] not in HARMLESS], plan
+
+
+@pytest.mark.parametrize("name", SQLITE_OF_TWO)
+def test_no_statement_about_two_services_reads_many_more_sessions_of_sqlite_than_it_gives(
+    sqlite_file: sqlite3.Connection, name: str
+) -> None:
+    sqlite_file.executescript(SQLITE_MANY)
+    statement, values = SQLITE_OF_TWO[name]
+    steps = 0
+
+    def count() -> None:
+        nonlocal steps
+        steps += 1
+
+    sqlite_file.set_progress_handler(count, 1)
+    found = sqlite_file.execute(statement, values).fetchall()
+    assert len(found) == 5
+    assert steps < 2_000, [row[3] for row in sqlite_file.execute(f"EXPLAIN QUERY PLAN {statement}", values)]
+
+
+SQLITE_MANY = """
+WITH RECURSIVE numbers (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHERE n < 4000)
+INSERT INTO sessions (num, id, state, position, epoch, pending, waiting_for, due_at, created_at, updated_at,
+                      program_kind, program, parent, service, needs, asks, turns, tokens, cost, title, labels,
+                      failure, ended_at)
+SELECT n, 's-' || n, CASE WHEN n % 2 THEN 'completed' ELSE 'paused' END, 1, 0, 1, 'timer', n, n, n,
+       'native', 'p', CASE WHEN n <= 10 THEN 'parent' END, CASE WHEN n % 3 THEN 'default' ELSE 'other' END, 'run',
+       0, 0, 0, 0, '', '', '', CASE WHEN n % 2 THEN n END
+  FROM numbers;
+INSERT INTO mailbox (session, key, at, digest, body) SELECT num, 'k', 0, '', '{}' FROM sessions WHERE num <= 20;
+"""
+"""Many sessions of two services, of which a few have a parent or mail."""
 
 
 HARMLESS = {"held", "gone", "found", "mail", "mailbox", "(subquery", "CONSTANT"}

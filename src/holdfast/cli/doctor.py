@@ -6,7 +6,6 @@ import asyncio
 import gc
 import sys
 import time
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import click
@@ -24,10 +23,9 @@ if TYPE_CHECKING:
     from holdfast.engine.fleet_limits import LimitReport
     from holdfast.engine.offers import ListedOffers
     from holdfast.engine.presence import ProcessRow
-    from holdfast.engine.waits import Wait, WaitTable
+    from holdfast.engine.waits import Wait
     from holdfast.store import Store
     from holdfast.store.permits import PermitWait
-    from holdfast.store.session_rows import SessionRow
 
 _TRIES = 5
 """How often a session is read again because it changed while it was being checked."""
@@ -35,6 +33,9 @@ _TRIES = 5
 
 MOST_STILL = 1_000
 """Sessions that do not move which a report names; the others are counted."""
+
+_STILL_AT_ONCE = 8 * MOST_STILL
+"""Those that are collected before the others are left out: to sort them takes long."""
 
 SHOWN_STILL = 50
 """Those of them that are shown to a person."""
@@ -102,7 +103,7 @@ class _Report(msgspec.Struct):
         self.still_count += 1
         self.between_turns += wait.is_between_turns
         self.still.append(_Still(session_id, service, wait))
-        if len(self.still) >= 2 * MOST_STILL:
+        if len(self.still) >= _STILL_AT_ONCE:
             self.keep_most_still()
 
     def keep_most_still(self) -> None:
@@ -224,7 +225,7 @@ def _check_sandbox() -> _SandboxState:
 
 async def _check_all(report: _Report, dry_run: bool) -> None:
     from holdfast.engine.presence import processes
-    from holdfast.engine.waits import WaitTable
+    from holdfast.engine.waits import WaitTable, messages_left
 
     gc.set_threshold(_YOUNG_OBJECTS)
     progress = _Progress()
@@ -232,15 +233,21 @@ async def _check_all(report: _Report, dry_run: bool) -> None:
         now = int(time.time() * 1000)
         report.processes = [row for row in await processes(store) if row.is_here(now)]
         waits = WaitTable(report.processes, now)
-        reading = asyncio.ensure_future(store.sessions())
+        with_mail = {each.session_id for each in await store.open_mail(limit=MAX_MAIL)}
+        after: str | None = None
         while True:
-            page = await reading
-            if page.next is not None:  # read while this one is checked
-                reading = asyncio.ensure_future(store.sessions(after=page.next))
-            for session_id in [*await _check_sound(store, page.rows, report, waits), *page.damaged]:
+            page = await store.checked(after=after)
+            report.sessions += len(page.sound)
+            for session in page.sound:
+                if session.id not in page.held and not session.is_terminal and session.started is not None:
+                    mail = await messages_left(store, session.id) if session.id in with_mail else 0
+                    if (wait := waits.wait_of(session, mail)) is not None:
+                        report.add_still(session.id, session.started.service, wait)
+            for session_id in page.doubtful:
                 await _check(store, session_id, report, dry_run)
             progress.tell(report.sessions)
-            if page.next is None:
+            after = page.next
+            if after is None:
                 await _explain_limits(store, report)
                 report.keep_most_still()
                 progress.clear()
@@ -266,28 +273,6 @@ class _Progress:
         """The report follows."""
         if self._is_terminal:
             click.echo(f"\r{'':40}\r", nl=False, err=True)
-
-
-async def _check_sound(store: Store, rows: Sequence[SessionRow], report: _Report, waits: WaitTable) -> list[str]:
-    """Check many sessions together; gives the ids of those with which something is wrong, or may be."""
-    from holdfast.core.summary import summarize
-    from holdfast.engine.waits import messages_left
-
-    sessions = {session.id: session for session in await store.load_sound([row.session_id for row in rows])}
-    with_mail = {each.session_id for each in await store.open_mail(limit=MAX_MAIL)}
-    doubtful: list[str] = []
-    for row in rows:
-        session = sessions.get(row.session_id)
-        if session is None or session.position != row.position or summarize(session) != row.summary:
-            doubtful.append(row.session_id)
-            continue
-        report.sessions += 1
-        if row.owner is None and not session.is_terminal:
-            mail = await messages_left(store, session.id) if session.id in with_mail else 0
-            wait = waits.wait_of(session, mail)
-            if wait is not None:
-                report.add_still(session.id, row.summary.service, wait)
-    return doubtful
 
 
 async def _check(store: Store, session_id: str, report: _Report, dry_run: bool) -> None:
@@ -355,7 +340,10 @@ async def _repair_summary(store: Store, session_id: str, dry_run: bool) -> tuple
             if not dry_run:
                 await store.repair(session_id, right)
             return str(error), session
-        if row.position != session.position:
+        if row.position < session.position:  # it was read later, and the journal only grows
+            why = f"it says that the journal ends at position {row.position}, but that has {session.position}"
+            raise CorruptSessionError(session_id, "its summary", why)
+        if row.position > session.position:
             continue
         if row.summary == right:
             return "", session
@@ -367,12 +355,13 @@ async def _repair_summary(store: Store, session_id: str, dry_run: bool) -> tuple
 
 
 async def _last_sound_position(store: Store, session_id: str) -> int:
-    """The position up to which a journal can be read and folded."""
+    """The position up to which a journal can be read and folded, and a fork of it be made."""
     from holdfast.core.state import Session
 
     session = Session(session_id)
     try:
-        while entries := await store.read(session_id, session.position, 1):
+        end = await store.position(session_id)
+        while session.position < end and (entries := await store.read(session_id, session.position, 1)):
             session.apply(entries[0])
     except HoldfastError:
         pass

@@ -1,4 +1,5 @@
-"""Retention: if asked, what was idle for too long expires, and ended sessions kept for long enough are deleted."""
+"""Retention: if asked, what was idle for too long expires, and ended sessions are deleted: old ones, or if all are too
+many for the space there is."""
 
 from __future__ import annotations
 
@@ -33,12 +34,15 @@ log = logging.getLogger("holdfast.engine")
 
 
 class Retention:
-    """Ends and deletes what is too old."""
+    """Ends and deletes what is too old, and deletes what is too much."""
 
-    def __init__(self, scope: UpkeepScope, idle_ttl_ms: int | None, keep_ended_ms: int | None) -> None:
+    def __init__(
+        self, scope: UpkeepScope, idle_ttl_ms: int | None, keep_ended_ms: int | None, max_bytes: int | None = None
+    ) -> None:
         self._scope = scope
         self.idle_ttl_ms = idle_ttl_ms
         self.keep_ended_ms = keep_ended_ms
+        self.max_bytes = max_bytes
 
     async def run(self, engine: Engine) -> None:
         """Clean now and then, until cancelled."""
@@ -59,27 +63,43 @@ class Retention:
             return [], []
         expired = [] if self.idle_ttl_ms is None else await self._expire(engine, now, page_share)
         deleted: list[str] = []
-        if self.keep_ended_ms is not None and self._scope.only is None:
-            deleted = await self._delete(engine, now - self.keep_ended_ms)
+        if self._scope.only is None:
+            if self.keep_ended_ms is not None:
+                deleted += await self._delete(engine, now - self.keep_ended_ms)
+            if self.max_bytes is not None:
+                deleted += await self._delete(engine, now, self.max_bytes)
+        if deleted:
+            await self._give_back_space(engine)
         return expired, deleted
 
-    async def _delete(self, engine: Engine, ended_before: int) -> list[str]:
-        """Delete what ended before a time, and give back its space, in small steps."""
+    async def _delete(self, engine: Engine, ended_before: int, max_bytes: int | None = None) -> list[str]:
+        """Delete what ended before a time, the longest ended first, in small steps.
+
+        With `max_bytes`, only for as long as the store is larger than that.
+        """
         store, services, monotonic = engine.owner.store, engine.owner.offers.services, engine.owner.clock.monotonic
         deleted: list[str] = []
         while True:
             began = monotonic()
+            if max_bytes is not None and not await store.is_larger(max_bytes):
+                return deleted
             gone = await store.prune(ended_before, STEP, services=services)
             deleted += gone
             if len(gone) < STEP:
                 break
             await asyncio.sleep(STEP_SHARE * (monotonic() - began))
-        while deleted:
-            began = monotonic()
-            if not await store.give_back_space():
-                break
-            await asyncio.sleep(STEP_SHARE * (monotonic() - began))
+        if max_bytes is not None and await store.is_larger(max_bytes):
+            log.warning("the store is larger than %d bytes, although no session is left that has ended", max_bytes)
         return deleted
+
+    @staticmethod
+    async def _give_back_space(engine: Engine) -> None:
+        monotonic = engine.owner.clock.monotonic
+        while True:
+            began = monotonic()
+            if not await engine.owner.store.give_back_space():
+                return
+            await asyncio.sleep(STEP_SHARE * (monotonic() - began))
 
     async def _expire(self, engine: Engine, now: int, page_share: int) -> list[str]:
         assert self.idle_ttl_ms is not None

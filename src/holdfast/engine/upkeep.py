@@ -36,7 +36,8 @@ class Upkeep:
 
     Nothing expires by itself: a session waits for people, hosts and tools for as long as it takes, unless whoever asks
     sets a deadline. An operator who wants otherwise sets `idle_ttl_ms`: strategies, and turns of agents, that nobody
-    has touched for as long are then ended. Ended sessions are kept, or deleted after `keep_ended_ms`.
+    has touched for as long are then ended. Ended sessions are kept, or deleted after `keep_ended_ms`, and sooner, the
+    longest ended first, if the store would otherwise take more than `max_bytes`.
 
     With `only`, this process resumes nothing but that session and its children: a process that was given a model or
     tools for one session must not spend them on whatever else waits in the store.
@@ -49,12 +50,13 @@ class Upkeep:
         only: str | None = None,
         idle_ttl_ms: int | None = None,
         keep_ended_ms: int | None = None,
+        max_bytes: int | None = None,
     ) -> None:
         self._on = on
         self._scope = UpkeepScope(only)
         self.dispatch: Dispatch = StoreDispatch(self._scope)
         """What brings this process the sessions that have something to do, and takes them elsewhere."""
-        self.retention = Retention(self._scope, idle_ttl_ms, keep_ended_ms)
+        self.retention = Retention(self._scope, idle_ttl_ms, keep_ended_ms, max_bytes)
         self._presence = Presence()
         self._tasks: list[StandingTask] = []
 

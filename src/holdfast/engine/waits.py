@@ -122,11 +122,13 @@ def _alike(session: Session) -> Hashable | None:
     started, state = session.started, session.state
     if started is None or state is not PAUSED or type(session.kind_fold) is not KindFold:
         return None
-    queries = [pending.query for pending in session.pending.values()]
-    if len(queries) > _FEW or "timer" in session.pending.groups:
+    if len(session.pending) > _FEW or "timer" in session.pending.groups:
         return None
-    asked = tuple((query.id, query.kind, getattr(query, "name", "")) for query in queries)
-    return started.program.kind, started.program.name, started.service, session.llm, asked
+    asked = [started.program.kind, started.program.name, started.service, session.llm]
+    for pending in session.pending.values():
+        query = pending.query
+        asked += query.id, query.kind, getattr(query, "name", "")
+    return tuple(asked)
 
 
 _FEW = 8

@@ -67,7 +67,7 @@ from holdfast.store.mailbox import MailboxItem, MessageReceipt
 from holdfast.store.overview import OverviewStore, timed
 from holdfast.store.permits import PermitStore
 from holdfast.store.session_rows import SessionFilter, SessionPage, SessionRow
-from holdfast.store.sound_sessions import LOADED_ENTRIES
+from holdfast.store.sound_sessions import LOADED_ENTRIES, CheckedPage, is_row_of
 from holdfast.store.supervisor import Supervisor
 from holdfast.store.upkeep import UpkeepStore, in_range
 from holdfast.store.watch import LiveItem, LiveStream, Watch, live_item
@@ -229,6 +229,23 @@ class Store(UpkeepStore, OverviewStore, InventoryStore, PermitStore):
                 if await self.position(session_id) <= longest:
                     found.append(await self.load(session_id))
         return found
+
+    async def checked(self, *, after: str | None = None, limit: int = READ_LIMIT) -> CheckedPage:
+        """The sessions that `sessions` would list, each compared with its whole journal, a page at a time.
+
+        What is doubtful may be sound after all: it may be long, or have changed meanwhile. `load` and `session` tell.
+        """
+        page = await self.sessions(after=after, limit=limit)
+        loaded = {session.id: session for session in await self.load_sound([row.session_id for row in page.rows])}
+        sound, held, doubtful = list[Session](), set[str](), list(page.damaged)
+        for row in page.rows:
+            session = loaded.get(row.session_id)
+            if session is None or not is_row_of(row, session):
+                doubtful.append(row.session_id)
+            else:
+                sound.append(session)
+                held |= {session.id} if row.owner is not None else set()
+        return CheckedPage(sound, held, doubtful, page.next)
 
     async def journal(self, session_id: str, after: int = 0) -> AsyncIterator[Entry]:
         """All entries after a position, read a page at a time."""

@@ -8,7 +8,6 @@ it again: what is there is compared, and only what is missing is added. What the
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Collection
-from dataclasses import dataclass
 from itertools import zip_longest
 
 import msgspec
@@ -63,7 +62,6 @@ class CopyReport(msgspec.Struct):
         return self.copied + self.equal + len(self.skipped)
 
 
-@dataclass(eq=False)
 class CopyMismatchError(StoreError):
     """The target has another session under the same id."""
 
@@ -78,7 +76,6 @@ class CopyMismatchError(StoreError):
         )
 
 
-@dataclass(eq=False)
 class SessionOwnedError(StoreError):
     """A session cannot be copied while a process may write to it."""
 

@@ -11,9 +11,10 @@ import os
 import socket
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
+
+import msgspec
 
 if TYPE_CHECKING:
     from random import Random
@@ -157,12 +158,11 @@ def _system_random() -> Random:
     return SystemRandom()
 
 
-@dataclass(frozen=True)
-class Environment:
+class Environment(msgspec.Struct, frozen=True):
     """What a process gets from outside, beside its store."""
 
-    clock: Clock = field(default_factory=SystemClock)
-    random: Random = field(default_factory=_system_random)
+    clock: Clock = msgspec.field(default_factory=SystemClock)
+    random: Random = msgspec.field(default_factory=_system_random)
     """Seeds, keys and names are drawn from it, and the order in which processes look at what they all find."""
-    process: str = field(default_factory=_process_name)
+    process: str = msgspec.field(default_factory=_process_name)
     """The name of the OS process, for people: the machine and the process id."""

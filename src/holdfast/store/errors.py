@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from holdfast.core.errors import ExitCode, HoldfastError
 
 
@@ -16,7 +14,6 @@ class StoreError(HoldfastError):
 # --- the store as a whole ------------------------------------------------------------------------
 
 
-@dataclass(eq=False)
 class StoreUnavailableError(StoreError):
     """The store cannot be opened or reached."""
 
@@ -29,7 +26,6 @@ class StoreUnavailableError(StoreError):
         return f"store {self.url} cannot be used: {self.why}"
 
 
-@dataclass(eq=False)
 class StoreReplacedError(StoreUnavailableError):
     """The file of the store is not the one that was opened. Nothing is acknowledged any more."""
 
@@ -42,7 +38,6 @@ class StoreReplacedError(StoreUnavailableError):
         )
 
 
-@dataclass(eq=False)
 class SchemaVersionError(StoreError):
     """The stored data was written by a newer Holdfast. Nothing was read."""
 
@@ -63,7 +58,6 @@ class SchemaVersionError(StoreError):
 # --- writing -------------------------------------------------------------------------------------
 
 
-@dataclass(eq=False)
 class LeaseHeldError(StoreError):
     """Another owner holds the session."""
 
@@ -80,7 +74,6 @@ class LeaseHeldError(StoreError):
         )
 
 
-@dataclass(eq=False)
 class LeaseLostError(StoreError):
     """The writer is not the owner any more: somebody took the session over. Nothing was written."""
 
@@ -97,7 +90,6 @@ class LeaseLostError(StoreError):
         )
 
 
-@dataclass(eq=False)
 class PositionConflictError(StoreError):
     """Somebody else wrote first. Nothing was written."""
 
@@ -114,7 +106,6 @@ class PositionConflictError(StoreError):
         )
 
 
-@dataclass(eq=False)
 class MessageConflictError(StoreError):
     """A message under a key that was used for another message."""
 
@@ -127,7 +118,6 @@ class MessageConflictError(StoreError):
         return f"session '{self.session_id}': key '{self.key}' was used for another message; use a key of its own"
 
 
-@dataclass(eq=False)
 class MessageTakenError(StoreError):
     """A commit takes a message that is not in the mailbox (any more). Nothing was written."""
 
@@ -140,7 +130,6 @@ class MessageTakenError(StoreError):
         return f"session '{self.session_id}': message {self.number} is not in its mailbox; nothing was written"
 
 
-@dataclass(eq=False)
 class StateConflictError(StoreError):
     """A state item changed since it was read. Nothing was written."""
 
@@ -158,7 +147,6 @@ class StateConflictError(StoreError):
         )
 
 
-@dataclass(eq=False)
 class ForkPositionError(StoreError):
     """A fork at a position that the journal does not have."""
 
@@ -176,7 +164,6 @@ class ForkPositionError(StoreError):
 # --- reading -------------------------------------------------------------------------------------
 
 
-@dataclass(eq=False)
 class CorruptSessionError(StoreError):
     """What is stored of one session cannot be trusted. Other sessions are not affected."""
 
@@ -190,7 +177,6 @@ class CorruptSessionError(StoreError):
         return f"session '{self.session_id}' is damaged at {self.place}: {self.why}"
 
 
-@dataclass(eq=False)
 class CorruptStateError(StoreError):
     """What is stored of one state item cannot be trusted. Other items are not affected."""
 
@@ -206,7 +192,6 @@ class CorruptStateError(StoreError):
 # --- files ---------------------------------------------------------------------------------------
 
 
-@dataclass(eq=False)
 class ExportFileError(StoreError):
     """An export file that cannot be trusted. Nothing was imported."""
 
@@ -218,7 +203,6 @@ class ExportFileError(StoreError):
         return f"export file, line {self.line}: {self.why}; nothing was imported"
 
 
-@dataclass(eq=False)
 class EnvelopeError(StoreError):
     """A stored envelope that cannot be read."""
 

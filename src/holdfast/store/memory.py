@@ -433,6 +433,10 @@ class MemoryStore(Store):
             await self._delete(session_id, ended_before)
         return [session_id for _, _, session_id in over]
 
+    async def _is_larger(self, max_bytes: int) -> bool:
+        journals = sum(len(body) for session in self._by_id.values() for body in session.bodies)
+        return journals + sum(map(len, self._blobs.values())) > max_bytes
+
     async def _give_back_space(self) -> bool:
         return False
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -28,7 +27,6 @@ _PURPOSE = b"holdfast export file\n"
 _PUBLIC = re.compile(r"[0-9a-f]{64}")
 
 
-@dataclass(eq=False)
 class SigningKeyError(HoldfastError):
     """A key that cannot be used, or not be made."""
 

@@ -107,6 +107,15 @@ class UpkeepStore(ABC):
         check_number(ended_before, "time of a deletion")
         return await self._prune(ended_before, in_range(limit), services)
 
+    async def is_larger(self, max_bytes: int) -> bool:
+        """Whether what is kept takes more than a number of bytes.
+
+        Space that deleted sessions have left for the next ones does not count. A store whose exact size would take long
+        to find estimates it.
+        """
+        check_number(max_bytes, "size of a store")
+        return await self._is_larger(max_bytes)
+
     async def give_back_space(self) -> bool:
         """Give back some of the space that deletions have left, where a store does not do so by itself.
 
@@ -148,6 +157,9 @@ class UpkeepStore(ABC):
 
     @abstractmethod
     async def _prune(self, ended_before: int, limit: int, services: Sequence[str]) -> list[str]: ...
+
+    @abstractmethod
+    async def _is_larger(self, max_bytes: int) -> bool: ...
 
     @abstractmethod
     async def _give_back_space(self) -> bool: ...

@@ -57,7 +57,7 @@ async def test_the_pool_waits_its_turn_while_the_server_has_no_connection_left(
 
 
 async def test_statements_take_turns_on_few_connections_rather_than_make_many(database: str) -> None:
-    made = []
+    made: list[Any] = []
 
     async def connect() -> Any:
         made.append(await asyncpg.connect(database))
@@ -77,7 +77,8 @@ async def test_a_connection_that_came_while_one_could_not_be_made_is_not_lost(
     database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(postgres_pool, "GROW_S", 0)
-    made, refuse = [], asyncio.Event()
+    made: list[Any] = []
+    refuse = asyncio.Event()
 
     async def connect() -> Any:
         if made:

@@ -82,6 +82,8 @@ def escape(text: str) -> str:
 
 def unescape(text: str) -> str:
     """The text of such a column."""
+    if "\\" not in text:  # as nearly always
+        return text
     return re.sub(r"\\(.)", lambda found: "\0" if found[1] == "0" else found[1], text)
 
 

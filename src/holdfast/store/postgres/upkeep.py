@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from holdfast.store.commits import Lease
 from holdfast.store.postgres import shared_history as sharing
+from holdfast.store.postgres import size
 from holdfast.store.postgres.connection import ConnectedStore
 from holdfast.store.postgres.presence import BURY, DEAD, GONE
 from holdfast.store.postgres.statements import NOW, escape
@@ -143,6 +144,10 @@ class UpkeepOfPostgres(ConnectedStore):
         for session_id, _ in over:
             self._changed(session_id)
         return [session_id for session_id, _ in over]
+
+    async def _is_larger(self, max_bytes: int) -> bool:
+        async with self._call() as pool:
+            return await size.used_bytes(pool, max_bytes) > max_bytes
 
     async def _give_back_space(self) -> bool:
         return False  # the server's own vacuum does

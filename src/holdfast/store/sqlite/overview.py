@@ -1,17 +1,20 @@
-"""What listings ask of a SQLite file beside single pages, as works of a reader."""
+"""What listings ask of a SQLite file, as works of a reader."""
 
 from __future__ import annotations
 
 import contextlib
 import sqlite3
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 from holdfast.core.errors import HoldfastError
 from holdfast.core.records import Entry
+from holdfast.store.errors import CorruptSessionError
+from holdfast.store.filters import cursor_of
 from holdfast.store.journal_rows import blobs_of, check_parts, decode_parts
 from holdfast.store.limits import TOTALLED_SESSIONS
 from holdfast.store.overview import DAY_MS, SessionTotals, Trait, total_of
-from holdfast.store.session_rows import SessionFilter
+from holdfast.store.session_rows import SessionFilter, SessionPage
 from holdfast.store.sqlite import statements as sql
 
 _TRAITS: dict[Trait, str] = {
@@ -24,6 +27,26 @@ _TRAITS: dict[Trait, str] = {
     "day": f"created_at / {DAY_MS}",
     "owner": sql.HOLDER,
 }
+
+
+def listing(where: SessionFilter, before: int | None, limit: int) -> tuple[str, tuple[Any, ...]]:
+    """The statement that lists sessions, the newest first, and its parameters."""
+    conditions, values = sql.conditions(where, before)
+    listed = f"SELECT {sql.ROW}, num FROM {sql.listed_table(where)} WHERE {conditions} ORDER BY num DESC LIMIT ?"
+    return listed, (*values, limit)
+
+
+def listed(connection: sqlite3.Connection, where: SessionFilter, before: int | None, limit: int) -> SessionPage:
+    """See `Store.sessions`."""
+    rows = connection.execute(*listing(where, before, limit + 1)).fetchall()
+    page = SessionPage([], cursor_of(rows[limit - 1][-1]) if len(rows) > limit > 0 else None, [])
+    now = sql.judged_now_ms()
+    for row in rows[:limit]:
+        try:
+            page.rows.append(sql.row_of(row[:-1], now))
+        except CorruptSessionError as error:
+            page.damaged.append(error.session_id)
+    return page
 
 
 def totals(connection: sqlite3.Connection, where: SessionFilter, by: Sequence[Trait], limit: int) -> SessionTotals:

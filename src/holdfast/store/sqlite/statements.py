@@ -91,7 +91,7 @@ def append(
         owner, until = lease_columns(commit.owner, commit.hold_ms, now_ms())
         cursor = connection.execute(
             f"INSERT INTO sessions ({COLUMNS}, lease_lock) VALUES ({_VALUES}, {_LOCK})",
-            (session_id, position, epoch, owner, until, *_summary_columns(summary), commit.hold_ms),
+            (session_id, position, epoch, owner, until, *summary_columns(summary), commit.hold_ms),
         )
         num = cursor.lastrowid or 0
     for row in rows:
@@ -152,9 +152,13 @@ def vacant(connection: sqlite3.Connection, session_id: str) -> LeaseState:
     return NEW
 
 
-def _summary_columns(summary: Summary) -> list[Any]:
+_LABELS = Summary.__struct_fields__.index("labels")
+
+
+def summary_columns(summary: Summary) -> tuple[Any, ...]:
     """The fields of a summary, as they are stored."""
-    return [",".join(value) if type(value) is tuple else value for value in msgspec.structs.astuple(summary)]
+    fields = msgspec.structs.astuple(summary)
+    return (*fields[:_LABELS], ",".join(fields[_LABELS]), *fields[_LABELS + 1 :])
 
 
 def write_summary(connection: sqlite3.Connection, num: int, summary: Summary) -> None:
@@ -162,7 +166,7 @@ def write_summary(connection: sqlite3.Connection, num: int, summary: Summary) ->
         "UPDATE sessions SET state = ?, program_kind = ?, program = ?, parent = ?, service = ?,"
         " created_at = ?, updated_at = ?, pending = ?, waiting_for = ?, due_at = ?, needs = ?, asks = ?, turns = ?,"
         " tokens = ?, cost = ?, title = ?, labels = ?, forked_from = ?, failure = ?, ended_at = ? WHERE num = ?",
-        (*_summary_columns(summary), summary.updated_at if summary.state.is_terminal else None, num),
+        (*summary_columns(summary), summary.updated_at if summary.state.is_terminal else None, num),
     )
 
 
@@ -410,6 +414,15 @@ def _is_of_living_children(where: SessionFilter) -> bool:
     return where.children is True and where.parent is None and set(where.states) == {State.RUNNING, State.PAUSED}
 
 
+_STATES = [state for state in State if state is not State.ABSENT]
+
+
+def _is_narrow(where: SessionFilter) -> bool:
+    """Whether a filter names few sessions, which are found by another index than that of services and states."""
+    narrow = (where.parent, where.forked_from, where.id_prefix)
+    return where.has_mail or where.asking or any(each is not None for each in narrow)
+
+
 def conditions(where: SessionFilter, before: int | None) -> tuple[str, list[Any]]:
     """A filter as a condition with its parameters."""
     parts: list[tuple[str, list[Any]]] = [("1", [])]
@@ -417,6 +430,8 @@ def conditions(where: SessionFilter, before: int | None) -> tuple[str, list[Any]
         parts.append((LIVING, []))
     elif where.states:
         parts.append((among("state", where.states), list(where.states)))
+    elif where.services and not _is_narrow(where):  # so that an index gives those of each in their order
+        parts.append((among("state", _STATES), list(_STATES)))
     if where.children is not None:
         parts.append(("parent IS NOT NULL" if where.children else "parent IS NULL", []))
     if where.services:

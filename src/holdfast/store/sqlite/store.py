@@ -22,7 +22,7 @@ from holdfast.store.codec import decode_message, decode_value, digest, encode_me
 from holdfast.store.commits import Checkpoint, Commit, CommitReceipt, Lease, Segment, Snapshot, StateWrite
 from holdfast.store.contract import StateItem
 from holdfast.store.errors import CorruptSessionError, MessageConflictError, StoreUnavailableError
-from holdfast.store.filters import cursor_of
+from holdfast.store.filters import parse_cursor
 from holdfast.store.inventory import Tombstone
 from holdfast.store.journal_rows import JournalPart, blobs_of, check_parts, decode_parts, is_large_commit
 from holdfast.store.leases import next_version
@@ -31,7 +31,7 @@ from holdfast.store.mailbox import MailboxItem, MessageReceipt
 from holdfast.store.off_loop import off_loop
 from holdfast.store.overview import SessionTotals, Trait
 from holdfast.store.session_rows import SessionFilter, SessionPage, SessionRow
-from holdfast.store.sound_sessions import LOADED_ENTRIES
+from holdfast.store.sound_sessions import LOADED_ENTRIES, CheckedPage
 from holdfast.store.sqlite import inventory, overview, upkeep
 from holdfast.store.sqlite import shared_history as sharing
 from holdfast.store.sqlite import statements as sql
@@ -51,9 +51,9 @@ from holdfast.store.sqlite.schema import (
     never_waiting,
     prepare,
 )
-from holdfast.store.sqlite.sound_sessions import load_sound
+from holdfast.store.sqlite.sound_sessions import checked_page, load_sound
 from holdfast.store.sqlite.writer import NotHereError, Work, Writer
-from holdfast.store.upkeep import OpenChild, OpenSession
+from holdfast.store.upkeep import OpenChild, OpenSession, in_range
 from holdfast.store.watch import LiveItem, LiveStream, Watch, Watches
 
 T = TypeVar("T")
@@ -261,6 +261,12 @@ class SqliteStore(PermitsOfSqlite):
         """See `Store.load_sound`. All of it in one thread: to go there and back for each would take longer."""
         return await self._run_read("", lambda connection: load_sound(connection, session_ids, longest))
 
+    async def checked(self, *, after: str | None = None, limit: int = READ_LIMIT) -> CheckedPage:
+        """See `Store.checked`. Where part of the file is damaged, its sessions are looked at one by one."""
+        before = parse_cursor(after)
+        page = await self._run_read("", lambda connection: checked_page(connection, before, in_range(limit)))
+        return await super().checked(after=after, limit=limit) if page is None else page
+
     async def _last_entries(self, session_ids: Sequence[str], limit: int) -> dict[str, list[Entry]]:
         return await self._run_read("", lambda connection: overview.last_entries(connection, session_ids, limit))
 
@@ -281,24 +287,9 @@ class SqliteStore(PermitsOfSqlite):
         return await self._run_lookup(session_id, work)
 
     async def _sessions(self, where: SessionFilter, before: int | None, limit: int) -> SessionPage:
-        conditions, values = sql.conditions(where, before)
-
-        def work(connection: sqlite3.Connection) -> SessionPage:
-            rows = connection.execute(
-                f"SELECT {sql.ROW}, num FROM {sql.listed_table(where)} WHERE {conditions} ORDER BY num DESC LIMIT ?",
-                (*values, limit + 1),
-            ).fetchall()
-            page = SessionPage([], cursor_of(rows[limit - 1][-1]) if len(rows) > limit > 0 else None, [])
-            now = sql.judged_now_ms()
-            for row in rows[:limit]:
-                try:
-                    page.rows.append(sql.row_of(row[:-1], now))
-                except CorruptSessionError as error:
-                    page.damaged.append(error.session_id)
-            return page
-
         is_quick = limit <= IN_PLACE_ROWS and where == SessionFilter()  # nothing is passed over
-        return await (self._run_lookup if is_quick else self._run_read)("", work)
+        run = self._run_lookup if is_quick else self._run_read
+        return await run("", lambda connection: overview.listed(connection, where, before, limit))
 
     async def _repair(self, session_id: str, summary: Summary) -> None:
 
@@ -456,11 +447,16 @@ class SqliteStore(PermitsOfSqlite):
             self._watches.notify(session_id)
         return gone
 
+    async def _is_larger(self, max_bytes: int) -> bool:
+        return await self._run_lookup("", upkeep.used_bytes) > max_bytes
+
     async def _give_back_space(self) -> bool:
-        if not await self._run_lookup("", upkeep.has_spare_pages):
-            return False
-        await self._run_write("", upkeep.free_pages)
-        return True
+        if await self._run_lookup("", upkeep.has_spare_pages):
+            await self._run_write("", upkeep.free_pages)
+            return True
+        if os.path.getsize(self._path) > await self._run_lookup("", upkeep.file_bytes):
+            await self._run_write("", lambda connection: None, is_large=True)  # after which the log is copied back
+        return False
 
     # --- change ----------------------------------------------------------------------------------
 

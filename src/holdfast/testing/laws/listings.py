@@ -7,7 +7,7 @@ import msgspec
 from holdfast.core.errors import InvalidIdError, SessionNotFoundError
 from holdfast.core.queries import HumanQuery, LlmQuery
 from holdfast.core.records import Imported
-from holdfast.core.state import State
+from holdfast.core.state import Session, State
 from holdfast.core.summary import summarize
 from holdfast.store.contract import Store
 from holdfast.store.session_rows import SessionFilter
@@ -44,6 +44,36 @@ class ListingLaws(Laws):
         for longest, found in ((0, []), (3, ["s-2"]), (4, ["s-1", "s-2", "s-fork"])):
             together = await store.load_sound(["s-1", "s-fork", "s-2"], longest)
             assert sorted(session.id for session in together) == found
+
+    async def test_a_check_finds_every_session_and_whose_row_is_not_what_its_journal_says(self, store: Store) -> None:
+        task = await begin(store, "s-1", hold_ms=600_000)
+        await task.ask(LlmQuery(prompt=LARGE), timer(100), hold_ms=600_000)
+        await fork_of(task, "s-2", 2)
+        for session_id in ("s-3", "s-4", "s-5"):
+            task = await begin(store, session_id)
+            await task.ask(HumanQuery(prompt="?"), hold_ms=0)
+        summary = (await store.session("s-4")).summary
+        await store.repair("s-4", msgspec.structs.replace(summary, title="another"))
+        found: dict[str, Session] = {}
+        held, doubtful, after = set[str](), list[str](), None
+        for expected in (2, 2, 1):
+            page = await store.checked(after=after, limit=2)
+            assert len(page.sound) + len(page.doubtful) == expected
+            found |= {session.id: session for session in page.sound}
+            held |= page.held
+            doubtful += page.doubtful
+            after = page.next
+        assert after is None
+        assert sorted(found) == ["s-1", "s-2", "s-3", "s-5"]
+        assert doubtful == ["s-4"]
+        assert held == {row.session_id for row in (await store.sessions()).rows if row.owner is not None} - {"s-4"}
+        assert "s-1" in held
+        for session_id, session in found.items():
+            assert summarize(session) == (await store.session(session_id)).summary
+
+    async def test_a_check_of_an_empty_store_finds_nothing(self, store: Store) -> None:
+        page = await store.checked()
+        assert (page.sound, page.held, page.doubtful, page.next) == ([], set(), [], None)
 
     async def test_an_empty_store_lists_nothing(self, store: Store) -> None:
         page = await store.sessions()

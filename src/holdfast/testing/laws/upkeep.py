@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from random import Random
 
 from holdfast.core.queries import ChildQuery, HumanQuery, ToolQuery
 from holdfast.core.state import State
@@ -127,6 +128,19 @@ class ExpiredLeaseLaws(Laws):
                 async with asyncio.timeout(30):
                     while not await other.open_sessions("run"):
                         await changes.changed()
+
+    async def test_a_store_is_as_large_as_what_it_keeps_and_space_that_was_left_does_not_count(
+        self, store: Store
+    ) -> None:
+        most = 2**20
+        while await store.is_larger(most):
+            most *= 2
+        for number in range(4):
+            await (task := await begin(store, f"s-{number}")).log(Random(number).randbytes(most).hex())
+            await task.end(State.COMPLETED)
+        assert await store.is_larger(most)
+        await store.prune(2**50)
+        assert not await store.is_larger(most)
 
     async def test_giving_back_space_ends(self, store: Store) -> None:
         for number in range(20):

@@ -394,6 +394,9 @@ class SimulatedStore(Store):
     async def _prune(self, ended_before: int, limit: int, services: Sequence[str]) -> list[str]:
         return await self._call("_prune", ended_before, limit, services)  # type: ignore[no-any-return]
 
+    async def _is_larger(self, max_bytes: int) -> bool:
+        return await self._call("_is_larger", max_bytes)  # type: ignore[no-any-return]
+
     async def _give_back_space(self) -> bool:
         return await self._call("_give_back_space")  # type: ignore[no-any-return]
 

@@ -32,6 +32,7 @@ from bench import (
     engine,
     evaluation,
     fleet,
+    fleet_idle,
     growth,
     http,
     inbox,
@@ -69,6 +70,7 @@ BENCHMARKS = (
     | observe.BENCHMARKS
     | inbox.BENCHMARKS
     | fleet.BENCHMARKS
+    | fleet_idle.BENCHMARKS
     | large_values.BENCHMARKS
     | schedules.BENCHMARKS
     | evaluation.BENCHMARKS

@@ -16,6 +16,8 @@ from holdfast.engine.holdfast import open_holdfast
 
 RUNS = 15
 
+LIMITS_MS = {"sessions": 150, "show": 200, "--help": 80}
+
 SESSIONS = 20
 """As many as one page of `holdfast sessions` shows."""
 
@@ -23,7 +25,6 @@ SESSIONS = 20
 async def cli_time(plan: Plan) -> list[Figure]:
     """`holdfast sessions`, `show` and `--help`, each in a process of its own, on a store of some sessions."""
     commands, environment = await _prepare(plan)
-    targets = {"sessions": [Target("value", "<=", 150)]}
     rounds: dict[str, list[Round]] = {name: [] for name in commands}
     for number in range(1, RUNS + 1):
         for name, words in commands.items():
@@ -31,7 +32,8 @@ async def cli_time(plan: Plan) -> list[Figure]:
         if number % 5 == 0:
             plan.say(f"cli-time: round {number}/{RUNS}")
     return [
-        Figure(f"cli-time: holdfast {name}", "ms", rounds[name], targets=targets.get(name, [])) for name in commands
+        Figure(f"cli-time: holdfast {name}", "ms", rounds[name], targets=[Target("value", "<=", LIMITS_MS[name])])
+        for name in commands
     ]
 
 

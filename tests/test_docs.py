@@ -14,7 +14,7 @@ import pytest
 from bench.__main__ import BENCHMARKS
 
 from holdfast.alc.lua.source import lua_code
-from holdfast.cli import cli
+from holdfast.cli.group import cli
 from holdfast.programs.language import SourceText
 from holdfast.programs.sandbox.source import python_code
 from holdfast.strategies.checks import check

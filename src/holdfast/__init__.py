@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+TYPE_CHECKING = False  # as in `typing`, whose import takes longer than all of this
 if TYPE_CHECKING:
     from holdfast.agent.machine.approval import Approval as Approval
     from holdfast.agent.machine.approval import Rule as Rule

@@ -22,7 +22,7 @@ from typing import Any
 
 from click.testing import CliRunner, Result
 
-from holdfast.cli import cli
+from holdfast.cli.group import cli
 from holdfast.programs import registry
 from holdfast.testing.patience import HANG_S
 from tests.forks.popen import take_terminal

@@ -9,6 +9,8 @@ import subprocess
 from contextlib import closing
 from pathlib import Path
 
+import pytest
+
 from holdfast.testing.patience import HANG_S
 from tests.cli.helpers import Home
 
@@ -151,6 +153,18 @@ def test_doctor_explains_a_damaged_journal_and_leaves_the_others_alone(home: Hom
     assert f"holdfast fork {sid} --at 2" in result.stdout
     assert "2 sessions checked, 1 sound, 1 damaged" in result.stdout
     assert json.loads(home.call("doctor", "--json").stdout)["damaged"][0]["session_id"] == sid
+
+
+@pytest.mark.parametrize(("position", "next_step"), [(0, "None of it can be used"), (1, "--at 1")])
+def test_doctor_finds_a_journal_that_is_longer_than_its_session(home: Home, position: int, next_step: str) -> None:
+    sid = home.start("greet")
+    home.start("greet", "--id", "sound")
+    change(home, "UPDATE sessions SET position = ? WHERE id = ?", position, sid)
+    result = home.call("doctor")
+    assert result.exit_code == 1
+    assert "2 sessions checked, 1 sound, 1 damaged" in result.stdout
+    assert f"ends at position {position}, but that has 2" in result.stdout
+    assert next_step in result.stdout
 
 
 def test_doctor_finds_a_value_that_is_gone(home: Home) -> None:

@@ -46,7 +46,7 @@ def test_control_characters_and_line_ends_do_not_reach_the_terminal(capsys: pyte
 
 def test_listing_sessions_imports_neither_agents_nor_rich(tmp_path: Path) -> None:
     program = (
-        "import sys; from holdfast.cli import cli\n"
+        "import sys; from holdfast.cli.group import cli\n"
         f"try: cli.main(['--store', 'sqlite:///{tmp_path}/s.db', 'sessions'])\n"
         "except SystemExit: print([name for name in sys.modules if name.split('.')[0] == 'rich' or 'agent' in name])"
     )

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from holdfast.cli import cli
+from holdfast.cli.group import cli
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -46,7 +45,6 @@ _COMPACT = CommandSpec(
 )
 
 
-@dataclass(eq=False)
 class UnknownCommandError(HoldfastError):
     """A session has no command of that name, as far as this process knows."""
 

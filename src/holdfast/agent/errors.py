@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from holdfast.core.errors import ExitCode, HoldfastError
 from holdfast.programs.errors import DivergenceError
 
 
-@dataclass(eq=False)
 class ModeNotInstalledError(HoldfastError):
     """The runtime does not have the mode of the session."""
 
@@ -20,7 +17,6 @@ class ModeNotInstalledError(HoldfastError):
         return f"mode '{self.mode}' is not installed; the modes are {', '.join(self.installed)}"
 
 
-@dataclass(eq=False)
 class CodeExecutionUnavailableError(HoldfastError):
     """A session does not run code."""
 
@@ -32,7 +28,6 @@ class CodeExecutionUnavailableError(HoldfastError):
         return f"code execution is not available in session '{self.session_id}': {self.why}"
 
 
-@dataclass(eq=False)
 class CodeExecutionStoppedError(HoldfastError):
     """What runs the code of a session ended unexpectedly."""
 
@@ -62,7 +57,6 @@ class ProjectionNotBoundError(DivergenceError):
         )
 
 
-@dataclass(eq=False)
 class StoreSessionMismatchError(HoldfastError):
     """A state belongs to another session than the one being opened."""
 
@@ -74,7 +68,6 @@ class StoreSessionMismatchError(HoldfastError):
         return f"the state belongs to session '{self.loaded}', but session '{self.requested}' is being opened"
 
 
-@dataclass(eq=False)
 class StoreFactoryError(HoldfastError):
     """The store of a session could not be created."""
 
@@ -86,7 +79,6 @@ class StoreFactoryError(HoldfastError):
         return f"session '{self.session_id}': its store could not be created: {self.message}"
 
 
-@dataclass(eq=False)
 class NotAnAgentError(HoldfastError):
     """The id belongs to a session that is not an agent."""
 
@@ -98,7 +90,6 @@ class NotAnAgentError(HoldfastError):
         return f"session '{self.session_id}' is not an agent, but of the kind '{self.found}'; choose another id"
 
 
-@dataclass(eq=False)
 class SessionEndedError(HoldfastError):
     """An agent session takes no more turns."""
 
@@ -111,7 +102,6 @@ class SessionEndedError(HoldfastError):
         return f"session '{self.session_id}' is {self.state} and takes no more turns; fork it, or open another session"
 
 
-@dataclass(eq=False)
 class ProviderMismatchError(HoldfastError):
     """A session is opened with another provider than the one it began with."""
 
@@ -127,7 +117,6 @@ class ProviderMismatchError(HoldfastError):
         )
 
 
-@dataclass(eq=False)
 class ProviderUnconfiguredError(HoldfastError):
     """The session has no model provider."""
 
@@ -141,7 +130,6 @@ class ProviderUnconfiguredError(HoldfastError):
         )
 
 
-@dataclass(eq=False)
 class ProviderUnavailableError(HoldfastError):
     """A named provider cannot be used here."""
 
@@ -157,7 +145,6 @@ class ProviderUnavailableError(HoldfastError):
         return f"{whose}provider '{self.provider}' cannot be used here: {self.why}"
 
 
-@dataclass(eq=False)
 class TurnInProgressError(HoldfastError):
     """Another turn of the session is running."""
 
@@ -170,7 +157,6 @@ class TurnInProgressError(HoldfastError):
         return f"session '{self.session_id}' is running turn '{self.running}'; wait for it or stop it, then try again"
 
 
-@dataclass(eq=False)
 class TurnConflictError(HoldfastError):
     """The turn id was used before with another input."""
 
@@ -187,7 +173,6 @@ class TurnConflictError(HoldfastError):
         )
 
 
-@dataclass(eq=False)
 class TurnContendedError(HoldfastError):
     """Another turn began first. Nothing of this one was kept, and it may be tried again."""
 
@@ -200,7 +185,6 @@ class TurnContendedError(HoldfastError):
         return f"session '{self.session_id}': another turn began before '{self.turn}'; try again after it"
 
 
-@dataclass(eq=False)
 class MissingPluginInputError(HoldfastError):
     """A plugin of the session requires an input that the turn does not have."""
 
@@ -215,7 +199,6 @@ class MissingPluginInputError(HoldfastError):
         )
 
 
-@dataclass(eq=False)
 class UnknownPluginError(HoldfastError):
     """A plugin input is for a plugin that the session does not have."""
 
@@ -229,7 +212,6 @@ class UnknownPluginError(HoldfastError):
         return f"session '{self.session_id}' has no plugin '{self.plugin}' to take an input; {active}"
 
 
-@dataclass(eq=False)
 class PluginConflictError(HoldfastError):
     """A session was given two plugins with the same id."""
 
@@ -241,7 +223,6 @@ class PluginConflictError(HoldfastError):
         return f"session '{self.session_id}' already has a plugin '{self.plugin}'; give each plugin an id of its own"
 
 
-@dataclass(eq=False)
 class PluginError(HoldfastError):
     """A hook or command of a plugin failed."""
 
@@ -257,7 +238,6 @@ class PluginError(HoldfastError):
         return f"session '{self.session_id}': {who}: {self.error}"
 
 
-@dataclass(eq=False)
 class UnknownTurnError(HoldfastError):
     """A session has no turn of this id."""
 
@@ -270,7 +250,6 @@ class UnknownTurnError(HoldfastError):
         return f"session '{self.session_id}' has no turn '{self.turn_id}'; its conversation lists those that it has"
 
 
-@dataclass(eq=False)
 class UnknownItemError(HoldfastError):
     """No item with this id was sent to the session."""
 
@@ -282,7 +261,6 @@ class UnknownItemError(HoldfastError):
         return f"session '{self.session_id}' has received no item '{self.item_id}'"
 
 
-@dataclass(eq=False)
 class ObservationClosedError(HoldfastError):
     """The runtime through which a session was watched has been closed."""
 

@@ -14,7 +14,6 @@ import sys
 import typing
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Annotated, Any, TypeAlias, get_args, get_origin, get_type_hints
 
 import msgspec
@@ -30,7 +29,6 @@ MAX_PROBLEMS = 20
 """Problems of one value that are reported: a model needs the first few, and the rest are often the same."""
 
 
-@dataclass(eq=False)
 class ResultTypeError(HoldfastError):
     """Something cannot be the type of a result."""
 
@@ -42,7 +40,6 @@ class ResultTypeError(HoldfastError):
         return f"'{self.name}' cannot be the type of a result: {self.why}"
 
 
-@dataclass(eq=False)
 class ResultInvalidError(HoldfastError):
     """A value is not of the type. Written for the model, which can correct it."""
 

@@ -10,6 +10,7 @@ import click
 from holdfast.cli.errors import usage_error
 from holdfast.cli.models import default_model, find_model
 from holdfast.cli.options import settings
+from holdfast.cli.retention import retention_in_config
 
 if TYPE_CHECKING:
     from holdfast.agent.runtime import Runtime
@@ -65,7 +66,8 @@ def make_runtime(
     """A runtime with these models, of which the first is that of new sessions, these tools and commands, and the
     subagents of these files and directories.
 
-    It declares these limits of the fleet. `dispatch` brings it work, if anything else than the store does.
+    It declares these limits of the fleet, and keeps sessions for as long as the project's file says. `dispatch` brings
+    it work, if anything else than the store does.
     """
     from holdfast.agent.runtime import Runtime
     from holdfast.agent.tools.catalog import DeclaredTool
@@ -82,6 +84,7 @@ def make_runtime(
         service=settings().services,
         limits=limits,
         dispatch=dispatch,
+        upkeep=retention_in_config().upkeep(on=True),
     )
     for name, (each, its_model) in zip(models, found, strict=True):
         runtime.add_model(name, each, its_model)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-from dataclasses import dataclass
 from typing import Any
 
 import click
@@ -37,7 +36,6 @@ _EXTRAS = {
 """The extra that brings a package which a command needs."""
 
 
-@dataclass(eq=False)
 class InputError(HoldfastError):
     """Something on the command line that cannot be used."""
 
@@ -48,7 +46,6 @@ class InputError(HoldfastError):
         return self.why
 
 
-@dataclass(eq=False)
 class AmbiguousIdError(HoldfastError):
     """The beginning of more than one session id."""
 

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 import click
 
 from holdfast.cli.errors import InputError
+from holdfast.cli.front_page import JSON_HELP, STORE_HELP
 from holdfast.core.ids import DEFAULT_SERVICE
 
 SERVICE_VARIABLE = "HOLDFAST_SERVICE"
@@ -85,8 +86,7 @@ def common(*, from_environment: bool = False) -> Callable[[F], F]:
         store = click.option(
             "--store",
             metavar="URL",
-            help="sqlite:///path or postgresql://…  [env: HOLDFAST_STORE; default: that of holdfast.toml, else a file"
-            " in your data directory]",
+            help=STORE_HELP,
             envvar="HOLDFAST_STORE" if from_environment else None,
             expose_value=False,
             callback=keep_store,
@@ -120,7 +120,7 @@ def json_option(function: F) -> F:
         kept = ctx.ensure_object(CliSettings)
         kept.json = is_set or kept.json
 
-    return click.option("--json", is_flag=True, help="Print JSON.", expose_value=False, callback=keep)(function)
+    return click.option("--json", is_flag=True, help=JSON_HELP, expose_value=False, callback=keep)(function)
 
 
 def project_option(about: str) -> Callable[[F], F]:

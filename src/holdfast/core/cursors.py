@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import base64
 import binascii
-from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Literal, TypeAlias
 
@@ -39,7 +38,6 @@ class Cursor(msgspec.Struct, frozen=True, array_like=True):
 Wrong: TypeAlias = Literal["garbled", "version", "other_session", "future"]
 
 
-@dataclass(eq=False)
 class InvalidCursorError(HoldfastError):
     """A cursor is none of this session."""
 

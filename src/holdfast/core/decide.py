@@ -7,7 +7,6 @@ records that `Session.apply` will accept. Nothing has changed until those are co
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, TypeAlias, Union, assert_never, get_args
 
 import msgspec
@@ -169,8 +168,7 @@ class Decision(msgspec.Struct, frozen=True, gc=False):
 # --- repeats: what was sent before is compared with its record ------------------------------------
 
 
-@dataclass(frozen=True)
-class Repeats:
+class Repeats(msgspec.Struct, frozen=True):
     """What a message may be a repeat of. The records are in the journal, and only there."""
 
     positions: Mapping[str, int | None]

@@ -13,7 +13,6 @@ Rules of this file
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
 
@@ -182,8 +181,7 @@ class ViewKind(Protocol):
         ...
 
 
-@dataclass(frozen=True)
-class SessionKind:
+class SessionKind(msgspec.Struct, frozen=True):
     """A program kind that brings something of its own to its sessions."""
 
     name: str

@@ -317,7 +317,10 @@ class Session:
     def _next_seam(self, after: int) -> int:
         """The next position with which what a fork shares, or what was in a file, ends; 0 if there is none."""
         assert self.started is not None
-        seams = [each.position for each in (self.started.forked_from, self.started.imported) if each is not None]
+        fork, imported = self.started.forked_from, self.started.imported
+        if fork is None and imported is None:  # as nearly always
+            return 0
+        seams = [each.position for each in (fork, imported) if each is not None]
         return min((seam for seam in seams if seam > after), default=0)
 
     def _pass_seam(self, at: int) -> None:

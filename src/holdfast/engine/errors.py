@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from holdfast.core.errors import ExitCode, HoldfastError
 
 
-@dataclass(eq=False)
 class ResultTimeoutError(HoldfastError):
     """A session had not ended when the wait was over."""
 
@@ -25,7 +22,6 @@ class ResultTimeoutError(HoldfastError):
         )
 
 
-@dataclass(eq=False)
 class TooManyEntriesError(HoldfastError):
     """A session is too long to be read whole."""
 
@@ -41,7 +37,6 @@ class TooManyEntriesError(HoldfastError):
         )
 
 
-@dataclass(eq=False)
 class SessionFailedError(HoldfastError):
     """The result of a session was asked for, and it ended without one."""
 
@@ -54,7 +49,6 @@ class SessionFailedError(HoldfastError):
         return f"session '{self.session_id}' has no result: it is {self.state}: {self.why}"
 
 
-@dataclass(eq=False)
 class ForkPointError(HoldfastError):
     """A fork at a query, turn or node that the session does not have."""
 
@@ -72,7 +66,6 @@ class ForkPointError(HoldfastError):
         )
 
 
-@dataclass(eq=False)
 class ContentionError(HoldfastError):
     """Others wrote to the session each time before this message could be."""
 
@@ -85,7 +78,6 @@ class ContentionError(HoldfastError):
         return f"session '{self.session_id}': others wrote first {self.tries} times; nothing was changed, try again"
 
 
-@dataclass(eq=False)
 class DriverError(HoldfastError):
     """A driver that cannot be registered as asked."""
 
@@ -118,7 +110,6 @@ class ProgramElsewhereError(Exception):
         """Why it does not: the program is missing, or belongs to another service."""
 
 
-@dataclass(eq=False)
 class WorkerExistsError(HoldfastError):
     """A second worker was started on one runtime."""
 

@@ -53,7 +53,6 @@ from holdfast.programs.registry import Function, Strategy
 from holdfast.store import open_store
 from holdfast.store.contract import Store
 from holdfast.store.environment import Environment
-from holdfast.store.export import read_export
 from holdfast.store.limits import DEFAULT_LEASE_MS, READ_LIMIT
 from holdfast.store.session_rows import SessionFilter, SessionPage
 from holdfast.store.supervisor import TaskTrouble
@@ -384,6 +383,8 @@ class Holdfast:
         """Whether the code here still does what a session has recorded: the session with an id, or an export file.
         The program is run again on its journal, as after a restart. Nothing is written, and nobody is asked."""
         if isinstance(history, Path):
+            from holdfast.store.export import read_export  # with all that makes temporary files
+
             session_id, entries, _ = await asyncio.to_thread(read_export, history)
             return await check_replay(self._owner.programs, session_id, entries)
         return await check_stored_replay(self._owner.programs, self.store, history)
@@ -442,10 +443,11 @@ class Holdfast:
         return await limit_reports(self.store)
 
     async def clean(self) -> tuple[list[str], list[str]]:
-        """End what was idle for too long, and delete ended sessions that were kept for long enough, now.
+        """End what was idle for too long, and delete ended sessions that were kept for long enough, or that the store
+        has no room for, now.
 
-        How long that is, is up to the options of `Upkeep`; by default, for ever. Gives the ids of the sessions in which
-        something expired, and of the deleted ones.
+        How long and how much that is, is up to the options of `Upkeep`; by default, for ever. Gives the ids of the
+        sessions in which something expired, and of the deleted ones.
         """
         return await self._upkeep.retention.clean(self._engine)
 

@@ -130,7 +130,7 @@ class ProgramRun:
         Writes go into the commit that records the answer.
         """
         fold = self._fold
-        if state_tool.is_asked(session):
+        if state_tool.GROUP in session.pending.groups:
             answers = await state_tool.answers(self._owner.store, session, fold.batch.writes)
             fold.append([RecordDraft(answer) for answer in answers], now)
         if session.state is PAUSED and (own := session.kind_fold.decide_waiting(session, now)):

@@ -114,14 +114,14 @@ async def rebuild(
         if number % IN_ROW == 0:
             await asyncio.sleep(0)
         record, position = entry.record, entry.position
-        if type(record) in OUTCOMES:
+        if type(record) is AnsweredRecord:
+            answered[record.query_id] = position
+        elif type(record) in OUTCOMES:
             if step is not None and not _asks_the_same(record, step):
                 _compare(tracker, entry, step, answered, versioned)
             if replayer is not None:
                 outcomes.append(entry)
             outcome, step, unfinished = position, None, None
-        elif type(record) is AnsweredRecord:
-            answered[record.query_id] = position
         waking = tracker.apply(entry)
         unfinished = waking or unfinished
         if instance is None:

@@ -25,17 +25,13 @@ from holdfast.store.commits import StateWrite
 from holdfast.store.contract import StateItem, Store
 from holdfast.store.errors import StoreUnavailableError
 
-_GROUP = f"tool:{STATE_TOOL}"
+GROUP = f"tool:{STATE_TOOL}"
+"""The group of pending queries that ask something of the durable state."""
 
 
 def asks_state(query: Query) -> bool:
     """Whether a query is for the durable state."""
     return query.kind == "tool" and isinstance(query, ToolQuery) and query.name == STATE_TOOL
-
-
-def is_asked(session: Session) -> bool:
-    """Whether a session asks anything of the durable state."""
-    return _GROUP in session.pending.groups
 
 
 async def answers(store: Store, session: Session, writes: list[StateWrite]) -> list[Record]:

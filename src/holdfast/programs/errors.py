@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from holdfast.core.errors import ExitCode, HoldfastError
 
 
-@dataclass(eq=False)
 class ProgramNotFoundError(HoldfastError):
     """The program of a session is not available in this process."""
 
@@ -20,7 +17,6 @@ class ProgramNotFoundError(HoldfastError):
         return f"program '{self.program}' cannot be run here: {self.why}"
 
 
-@dataclass(eq=False)
 class UnknownLanguageError(HoldfastError):
     """A language in which no program can be written here."""
 
@@ -32,7 +28,6 @@ class UnknownLanguageError(HoldfastError):
         return f"there is no language '{self.language}' (there are: {', '.join(self.known)})"
 
 
-@dataclass(eq=False)
 class DivergenceError(HoldfastError):
     """A replay asked something other than what was recorded. Nothing was changed."""
 

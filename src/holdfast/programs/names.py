@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Iterable
 from pathlib import Path
@@ -37,5 +36,7 @@ def name_of_file(path: Path) -> str:
 
 def did_you_mean(given: str, known: Iterable[str]) -> str:
     """A question that names the known name closest to a misspelt one; empty if none is close."""
+    import difflib  # only for what is misspelt
+
     near = difflib.get_close_matches(given, list(known), 1, _CLOSE)
     return f"did you mean '{near[0]}'?" if near else ""

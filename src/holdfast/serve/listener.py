@@ -24,7 +24,6 @@ MIN_TOKEN_CHARS = 16
 """Characters of a token: fewer can be guessed."""
 
 
-@dataclass(eq=False)
 class HttpError(HoldfastError):
     """Settings that the server cannot be started with."""
 

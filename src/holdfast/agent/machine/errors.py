@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from holdfast.core.errors import ExitCode, FeedError, HoldfastError
 
 
@@ -13,7 +11,6 @@ class InboxError(HoldfastError):
     kind = "inbox"
 
 
-@dataclass(eq=False)
 class NoInboxError(InboxError):
     """The session has ended and accepts no more items."""
 
@@ -26,7 +23,6 @@ class NoInboxError(InboxError):
         return f"session '{self.session_id}' accepts no items: {self.why}"
 
 
-@dataclass(eq=False)
 class ItemConflictError(InboxError):
     """An item with this id was sent before, with other content."""
 
@@ -42,7 +38,6 @@ class ItemConflictError(InboxError):
         )
 
 
-@dataclass(eq=False)
 class InboxFullError(InboxError):
     """So many items wait that no more are accepted."""
 
@@ -58,7 +53,6 @@ class InboxFullError(InboxError):
         )
 
 
-@dataclass(eq=False)
 class InvalidDecisionError(FeedError):
     """An answer that does not decide about the call it was asked for."""
 
@@ -75,7 +69,6 @@ class InvalidDecisionError(FeedError):
         )
 
 
-@dataclass(eq=False)
 class NotAnInputError(FeedError):
     """An answer to an agent that waits for the input of its next turn, and is none."""
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from importlib.util import find_spec
 
 from holdfast.core.errors import HoldfastError
 
 
-@dataclass(eq=False)
 class McpMissingError(HoldfastError):
     """The package that speaks MCP is not installed."""
 
@@ -19,7 +18,6 @@ class McpMissingError(HoldfastError):
         return f"MCP server '{self.server}' needs the extra 'mcp': pip install 'holdfast[mcp]'"
 
 
-@dataclass(eq=False)
 class McpDefinitionError(HoldfastError):
     """The definition of a server is invalid."""
 
@@ -31,13 +29,12 @@ class McpDefinitionError(HoldfastError):
         return f"MCP server '{self.server}' cannot be used: {self.why}"
 
 
-@dataclass(eq=False)
 class McpUnavailableError(HoldfastError):
     """A server cannot be reached, or does not list its tools."""
 
     server: str
     why: str
-    stderr: list[str] = field(default_factory=list)
+    stderr: Sequence[str] = ()
     """The last lines that its process wrote to standard error. For people only; models do not see them."""
     kind = "mcp_unavailable"
 

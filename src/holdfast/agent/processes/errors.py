@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from holdfast.core.errors import ExitCode, HoldfastError
 
 
-@dataclass(eq=False)
 class NotAProcessError(HoldfastError):
     """A session was named as a process, and is none."""
 
@@ -20,7 +17,6 @@ class NotAProcessError(HoldfastError):
         return f"session '{self.session_id}' is not a process, but of the kind '{self.found}'; `holdfast ps` lists them"
 
 
-@dataclass(eq=False)
 class ProcessNotFoundError(HoldfastError):
     """No process has this id."""
 
@@ -32,7 +28,6 @@ class ProcessNotFoundError(HoldfastError):
         return f"there is no process '{self.process}'; `holdfast ps --all` lists them"
 
 
-@dataclass(eq=False)
 class SignalRefusedError(HoldfastError):
     """A process cannot take a signal now."""
 

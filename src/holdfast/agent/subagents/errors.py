@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from holdfast.core.errors import HoldfastError
 
 
-@dataclass(eq=False)
 class AgentDefinitionError(HoldfastError):
     """A subagent that cannot be used as it is defined."""
 
@@ -21,7 +19,6 @@ class AgentDefinitionError(HoldfastError):
         return f"subagent '{self.where}': {self.why}"
 
 
-@dataclass(eq=False)
 class UnknownAgentError(HoldfastError):
     """A subagent that this runtime does not have."""
 

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from holdfast.core.errors import HoldfastError
 
 
-@dataclass(eq=False)
 class ToolDefinitionError(HoldfastError):
     """A tool cannot be offered as it is defined."""
 
@@ -19,7 +16,6 @@ class ToolDefinitionError(HoldfastError):
         return f"tool '{self.tool}' cannot be offered: {self.why}"
 
 
-@dataclass(eq=False)
 class DuplicateToolError(HoldfastError):
     """Two tools have the same name."""
 
@@ -32,7 +28,6 @@ class DuplicateToolError(HoldfastError):
         return f"there are two tools '{self.tool}': {self.owner}, and {self.other}; rename one, or leave it out"
 
 
-@dataclass(eq=False)
 class InvalidArgumentsError(HoldfastError):
     """A tool does not accept its arguments. Written for the model, which can correct them."""
 
@@ -44,7 +39,6 @@ class InvalidArgumentsError(HoldfastError):
         return f"'{self.tool}' was not run because its arguments are invalid: {'; '.join(self.problems)}"
 
 
-@dataclass(eq=False)
 class InvalidResultError(HoldfastError):
     """A tool has returned a value that has no JSON form."""
 

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from holdfast.core.errors import ExitCode, HoldfastError
 
 
-@dataclass(eq=False)
 class RevisionConflictError(HoldfastError):
     """Somebody else has changed a trigger or an event type since it was read."""
 
@@ -23,7 +20,6 @@ class RevisionConflictError(HoldfastError):
         )
 
 
-@dataclass(eq=False)
 class TriggerMovingError(HoldfastError):
     """A schedule is just being continued by another session. Whoever finds it again by its name finds that one."""
 
@@ -35,7 +31,6 @@ class TriggerMovingError(HoldfastError):
         return f"'{self.trigger_id}' is being continued by another session, as it has run often; try again"
 
 
-@dataclass(eq=False)
 class TriggerNotFoundError(HoldfastError):
     """No trigger has that name."""
 
@@ -48,7 +43,6 @@ class TriggerNotFoundError(HoldfastError):
         return f"service '{self.service}' has no trigger or schedule '{self.name}'"
 
 
-@dataclass(eq=False)
 class TriggerExistsError(HoldfastError):
     """There is a trigger of that name already, and it is another one."""
 
@@ -61,7 +55,6 @@ class TriggerExistsError(HoldfastError):
         return f"service '{self.service}' has another trigger or schedule '{self.name}'; update or remove it"
 
 
-@dataclass(eq=False)
 class UnknownEventTypeError(HoldfastError):
     """An event type that nobody has declared."""
 
@@ -75,7 +68,6 @@ class UnknownEventTypeError(HoldfastError):
         return f"event type '{self.type}' is not declared; declare it first (declared are: {known})"
 
 
-@dataclass(eq=False)
 class InvalidPayloadError(HoldfastError):
     """A payload that does not fit the schema of its event type."""
 
@@ -87,7 +79,6 @@ class InvalidPayloadError(HoldfastError):
         return f"the payload does not fit event type '{self.type}': {'; '.join(self.problems)}"
 
 
-@dataclass(eq=False)
 class EmitConflictError(HoldfastError):
     """An idempotency key that another event has."""
 

@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, TypeAlias
 
 import msgspec
 
@@ -42,19 +42,8 @@ _THREADS = 4
 """Strategies that may compute at the same time: they share one interpreter, so more would not be faster."""
 
 
-class QueryFuture(asyncio.Future[Any]):
-    """The answer to one query, awaited by the strategy."""
-
-    __slots__ = ("run",)
-
-    run: NativeInstance
-
-    def cancel(self, msg: Any | None = None) -> bool:
-        """Nobody waits for the answer any more, so the query is withdrawn."""
-        cancelled = super().cancel(msg)
-        if cancelled:
-            self.run.forget(self)
-        return cancelled
+QueryFuture: TypeAlias = asyncio.Future[Any]
+"""The answer to one query, awaited by the strategy. A class of our own would make every await slower."""
 
 
 class NativeKind:
@@ -190,7 +179,7 @@ class NativeInstance:
             self.loop.discard()
 
     def _settle(self, target: QueryFuture | Timer | None, answer: Answer) -> None:
-        if isinstance(target, QueryFuture):
+        if isinstance(target, asyncio.Future):
             if target.done():
                 return
             if type(answer) is Value:
@@ -206,9 +195,10 @@ class NativeInstance:
         if has_stalled and kind.is_slow(self._strategy):
             running = asyncio.get_running_loop()
             return running.run_in_executor(kind.threads, self._run)
-        before, began = time.thread_time() if has_stalled else None, kind.clock()
+        clock = kind.clock
+        before, began = time.thread_time() if has_stalled else None, clock()
         step = self._run()
-        seconds = kind.clock() - began
+        seconds = clock() - began
         if seconds * 1000 > PROMPT_MS:
             kind.note_stall(self._strategy, seconds, before, self._prompt_steps)
             self._prompt_steps = 0
@@ -218,6 +208,7 @@ class NativeInstance:
 
     def _run(self) -> Step:
         self.loop.step()
+        self._drop_cancelled()
         if self.loop.unhandled is not None:
             context, self.loop.unhandled = self.loop.unhandled, None
             error = context.get("exception")
@@ -259,8 +250,7 @@ class NativeInstance:
         if not _is_fixed(query):
             check_query(query)
             query = own_copy_of(query)
-        future = QueryFuture(loop=self.loop)
-        future.run = self
+        future: QueryFuture = asyncio.Future(loop=self.loop)
         self._new[future] = query
         return future
 
@@ -272,19 +262,22 @@ class NativeInstance:
                 self.notes.append(PatchedRecord(name=name))
         return self._patches[name]
 
-    def forget(self, future: QueryFuture) -> None:
-        self._drop(future)
-
     def place(self) -> str:
         """The line that waits for the query asked last."""
         target = self._open.get(self._last[-1].id) if self._last else None
-        task = task_awaiting(target) if isinstance(target, QueryFuture) else None
+        task = task_awaiting(target) if isinstance(target, asyncio.Future) else None
         task = task or self._main
         return place_of(task) if task is not None else ""
 
     def _set_timer(self, timer: Timer) -> None:
         delay = max(0, round(timer.when() * 1000) - self.loop.now_ms)
         self._new[timer] = TimerQuery(delay_ms=delay)
+
+    def _drop_cancelled(self) -> None:
+        """Withdraw the queries whose answers nobody waits for any more."""
+        for waiting in (self._new, self._open.values()):
+            for target in [each for each in waiting if each.cancelled()]:
+                self._drop(target)
 
     def _drop(self, target: QueryFuture | Timer) -> None:
         if self._new.pop(target, None) is not None:

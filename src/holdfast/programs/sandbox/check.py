@@ -6,7 +6,6 @@ import ast
 import re
 from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cache, lru_cache
 from hashlib import sha256
 from typing import Literal
@@ -48,7 +47,6 @@ class UnicodeDecodeError(ValueError): ...
 _CONCISE = re.compile(r"^[^\s:]+:(\d+):(\d+): (error|warning)\[([\w-]+)\] (.*)$")
 
 
-@dataclass(eq=False)
 class InvalidSourceError(HoldfastError):
     """A strategy that cannot be run as it is written. No session was started."""
 

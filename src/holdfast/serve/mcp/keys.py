@@ -27,7 +27,6 @@ KEY_BYTES = 32
 _logger = getLogger("holdfast.mcp")
 
 
-@dataclass(eq=False)
 class KeyFileError(HoldfastError):
     """The keys cannot be read, or not be made."""
 

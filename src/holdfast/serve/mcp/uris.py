@@ -18,7 +18,6 @@ _DIGITS = re.compile(r"[0-9]{1,18}", re.ASCII)
 _VARIABLE = re.compile(r"\{(\w+)\}")
 
 
-@dataclass(eq=False)
 class InvalidUriError(HoldfastError):
     """A URI that can be no resource, or parameters out of range."""
 
@@ -30,7 +29,6 @@ class InvalidUriError(HoldfastError):
         return f"invalid resource URI {preview(self.uri)}: {self.why}"
 
 
-@dataclass(eq=False)
 class ResourceNotFoundError(HoldfastError):
     """A URI behind which there is nothing."""
 

@@ -183,7 +183,8 @@ class NativeInstance:
             if target.done():
                 return
             if type(answer) is Value:
-                target.set_result(own_copy(answer.value))
+                value = answer.value
+                target.set_result(value if type(value) is str else own_copy(value))
             elif isinstance(answer, Failure):
                 target.set_exception(QueryFailedError(answer.message, answer.code))
         elif target is not None and not target.cancelled():
@@ -208,7 +209,9 @@ class NativeInstance:
 
     def _run(self) -> Step:
         self.loop.step()
-        self._drop_cancelled()
+        for target in (*self._new, *self._open.values()):
+            if target.cancelled():  # nobody waits for the answer any more, so the query is withdrawn
+                self._drop(target)
         if self.loop.unhandled is not None:
             context, self.loop.unhandled = self.loop.unhandled, None
             error = context.get("exception")
@@ -247,7 +250,8 @@ class NativeInstance:
 
     def ask(self, query: Query) -> QueryFuture:
         """A future of the answer. The query is asked, as it is now, when the strategy blocks."""
-        if not _is_fixed(query):
+        is_fixed = not query.options if type(query) is LlmQuery else type(query) is TimerQuery
+        if not is_fixed:  # something in it could be changed after it was asked
             check_query(query)
             query = own_copy_of(query)
         future: QueryFuture = asyncio.Future(loop=self.loop)
@@ -273,12 +277,6 @@ class NativeInstance:
         delay = max(0, round(timer.when() * 1000) - self.loop.now_ms)
         self._new[timer] = TimerQuery(delay_ms=delay)
 
-    def _drop_cancelled(self) -> None:
-        """Withdraw the queries whose answers nobody waits for any more."""
-        for waiting in (self._new, self._open.values()):
-            for target in [each for each in waiting if each.cancelled()]:
-                self._drop(target)
-
     def _drop(self, target: QueryFuture | Timer) -> None:
         if self._new.pop(target, None) is not None:
             return
@@ -300,13 +298,6 @@ def _joint(target: QueryFuture | Timer) -> object | None:
 def _takes_failures(joint: object) -> bool:
     """Whether a `gather` gives failures as values, and so waits for all answers whatever they are."""
     return bool(closure_of(joint).get("return_exceptions"))
-
-
-def _is_fixed(query: Query) -> bool:
-    """Whether nothing in a query can be changed after it was asked."""
-    if type(query) is LlmQuery:
-        return not query.options
-    return type(query) is TimerQuery
 
 
 class AskingPlace:

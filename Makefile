@@ -84,7 +84,7 @@ build/restate/.ready: Makefile
 	@touch $@
 
 fleet: setup restate  ## the long runs of fleets: workers, nodes of the engine and connections killed, hosts cut off
-	HOLDFAST_FLEET=1 $(BIN)/pytest -s -m fleet tests/engine/restate tests/fleet
+	HOLDFAST_FLEET=1 $(BIN)/pytest -s -m fleet tests/engine/restate tests/engine/nats tests/fleet
 
 fuzz: setup  ## hostile inputs to everything that is read from outside, for FUZZ_SECONDS (600)
 	$(BIN)/python -m tests.fuzz

@@ -52,7 +52,7 @@ NOT_RUN = {
     "--host 0.0.0.0": "listens for the network",
     " best": "a card of the reader's",
     "holdfast migrate": "needs an algocline directory",
-    "holdfast dispatch": "needs a Restate server",
+    "holdfast dispatch": "needs a server of Restate or NATS",
 }
 """What is not run, by words of its line, with the reason."""
 

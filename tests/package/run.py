@@ -38,6 +38,7 @@ EXTRAS = [  # in an order in which none comes with one before
     Extra("postgres", ("sessions", "--store", "postgresql://nobody@127.0.0.1:1/none"), "cannot be used"),
     Extra("serve", ("serve", "--port", "0", "--host", "no-such-host.invalid"), "cannot listen on no-such-host.invalid"),
     Extra("restate", ("dispatch", "status", "--dispatch", "restate+http://127.0.0.1:1"), "does not answer"),
+    Extra("nats", ("dispatch", "status", "--dispatch", "nats://127.0.0.1:1"), "no NATS server answers"),
     Extra("mcp", ("mcp",), ""),
     Extra("providers", ("chat", "--model", "anthropic:claude-sonnet-4-5"), "pydantic-ai-slim[anthropic]", "hello\n"),
 ]

@@ -94,13 +94,13 @@ if TYPE_CHECKING:
     default="127.0.0.1:9080",
     show_default=True,
     metavar="HOST:PORT",
-    help="Where the dispatcher brings work. Whatever reaches it is run, so keep it on a private network.",
+    help="Where Restate brings work. Whatever reaches it is run, so keep it on a private network.",
 )
-@click.option("--register", metavar="URL", help="The dispatcher's admin URL, to make the worker known to it.")
+@click.option("--register", metavar="URL", help="Restate's admin URL, to make the worker known to it.")
 @click.option(
     "--advertise",
     metavar="URL",
-    help="Where the dispatcher finds the workers of this version: the balancer in front of them."
+    help="Where Restate finds the workers of this version: the balancer in front of them."
     "  [default: where this worker listens]",
 )
 @serve_option
@@ -131,7 +131,8 @@ def worker_command(
     begins no more turns, and exits when those that are running have ended. A second signal ends it at once, and leaves
     its turns to other workers. `holdfast workers drain` ends it in the same way, from any machine.
 
-    With --dispatch, work is brought to it by Restate, and it does not look for any in the store.
+    With --dispatch, work is brought to it by Restate, or taken from a queue of NATS, and it does not look for any in
+    the store. --listen, --register and --advertise are for Restate.
     """
     names = model_names(models)
     if not load_served() and not names and not tools and not servers:

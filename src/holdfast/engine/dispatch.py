@@ -8,15 +8,15 @@ Rules of this file
   implements this port also looks at the store now and then, and finds what nobody was nudged for.
 - A dispatcher knows sessions by their ids alone. It is told nothing of what is in them, and keeps nothing of it.
 
-`store_dispatch` is the implementation that needs nothing but a store: its notifications are the nudges. `restate` has
-the one for fleets with an engine underneath.
+`store_dispatch` is the implementation that needs nothing but a store: its notifications are the nudges. `restate` and
+`nats` have those for fleets with an engine underneath, and `fleet` what these have in common.
 """
 
 from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from importlib.util import find_spec
 
 from holdfast.core.errors import HoldfastError
 from holdfast.engine.engine import Engine
@@ -26,7 +26,6 @@ VARIABLE = "HOLDFAST_DISPATCH"
 """The environment variable that names the dispatcher of a fleet on PostgreSQL, if nothing else does."""
 
 
-@dataclass(eq=False)
 class DispatchError(HoldfastError):
     """A dispatcher that cannot be used as asked, or does not do as it is told."""
 
@@ -80,24 +79,41 @@ class Dispatch(ABC):
 
 
 def open_dispatch(given: str | Dispatch | None, store: Store, *, is_alone: bool = False) -> Dispatch | None:
-    """A dispatcher for the processes of a store: as given, by its URL (`restate+http://host:8080`), or else as the
-    environment names one, unless this process is `alone`, or the store needs none."""
+    """A dispatcher for the processes of a store: as given, by its URL (`restate+http://host:8080`, `nats://host:4222`),
+    or else as the environment names one, unless this process is `alone`, or the store needs none."""
     is_for_fleets = store.url.startswith(("postgresql:", "postgres:"))
     if given is None:
         named = os.environ.get(VARIABLE)
         if not named or is_alone or not is_for_fleets:
             return None
-        from holdfast.engine.restate.dispatch import sending_dispatch
-
-        return sending_dispatch(named)
+        return dispatch_at(named, serves=False)
     if not is_for_fleets:
         scheme = store.url.partition(":")[0]
         raise DispatchError(
             f"a dispatcher is for fleets on PostgreSQL, and this store is of another kind ({scheme}): its processes are"
             " on one machine, and hear of each other's work at once without one; leave `dispatch` out"
         )
-    if isinstance(given, Dispatch):
-        return given
+    return given if isinstance(given, Dispatch) else dispatch_at(given)
+
+
+def is_nats(url: str) -> bool:
+    """Whether a URL names NATS."""
+    return url.startswith(("nats:", "nats+tls:"))
+
+
+def dispatch_at(url: str, *, serves: bool = True) -> Dispatch:
+    """The dispatcher behind a URL; if it does not serve, for a process that sends nudges and is brought none."""
+    if is_nats(url):
+        from holdfast.engine.nats.dispatch import nats_dispatch
+
+        return nats_dispatch(url, serves=serves)
     from holdfast.engine.restate.dispatch import restate_dispatch
 
-    return restate_dispatch(given)
+    return restate_dispatch(url, serves=serves)
+
+
+def check_installed(extra: str, *packages: str) -> None:
+    """Raise `DispatchError` if a package is missing which an extra brings."""
+    for package in packages:
+        if find_spec(package) is None:
+            raise DispatchError(f"this dispatcher needs the package `{package}`: pip install 'holdfast[{extra}]'")

@@ -90,10 +90,10 @@ class Holdfast:
 
         `hot_programs` are kept in memory at most; `lease_ms` is how long a session is held without a sign of life: 30
         s, or 10 s with a dispatcher. `dispatch` names an engine that brings work to the processes of a fleet on
-        PostgreSQL, as `restate+http://host:8080`, else HOLDFAST_DISPATCH does; without one, each process hears of work
-        from the store, and looks for it. A call at which `max_deaths` processes have died, one after the other, is
-        answered by a failure. When it is closed, effects that cannot be run again have `close_s` seconds to end.
-        `limits` are declared for all processes on the store, as `limit` does.
+        PostgreSQL, as `restate+http://host:8080` or `nats://host:4222`, else HOLDFAST_DISPATCH does; without one, each
+        process hears of work from the store, and looks for it. A call at which `max_deaths` processes have died, one
+        after the other, is answered by a failure. When it is closed, effects that cannot be run again have `close_s`
+        seconds to end. `limits` are declared for all processes on the store, as `limit` does.
         """
         self.store = store
         self._limits = parse_limits(limits)

@@ -45,9 +45,11 @@ class Fleet:
         """An engine here that only does what it is told, and nudges the fleet."""
         return quiet(self.url, dispatch=self.dispatch)
 
-    async def worker(self, recovery: str = "safe", *, advertise: str | None = None, **options: Any) -> Process:
-        """Start a worker that drives the tool `work`."""
-        (port,) = free_ports(1)
+    async def worker(
+        self, recovery: str = "safe", *, port: int = 0, advertise: str | None = None, **options: Any
+    ) -> Process:
+        """Start a worker that drives the tool `work`; at a port if one is named, and behind what `advertise` names."""
+        port = port or free_ports(1)[0]
         where = f"&listen=127.0.0.1:{port}&advertise={advertise or self.balancer.url}&register={self.servers[0].admin}"
         opened = Process.on(self.url, self.ledger, dispatch=self.dispatch + where, **options)
         process = await self._opened.enter_async_context(opened)

@@ -8,9 +8,9 @@ import pytest
 
 from holdfast.core.errors import InvalidValueError
 from holdfast.engine.dispatch import VARIABLE, DispatchError
+from holdfast.engine.fleet.sweep import EVERY_MS, WHOLE_EVERY, next_sweep
 from holdfast.engine.holdfast import DISPATCHED_LEASE_MS, open_holdfast
 from holdfast.engine.restate.settings import RestateSettings
-from holdfast.engine.restate.sweep import EVERY_MS, WHOLE_EVERY, next_sweep
 from holdfast.engine.upkeep import Upkeep
 from holdfast.store.limits import DEFAULT_LEASE_MS
 from tests.cli.helpers import Home

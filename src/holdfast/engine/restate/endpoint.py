@@ -25,7 +25,7 @@ from restate.exceptions import RetryableError
 from restate.retry_policy import InvocationRetryPolicy
 
 from holdfast.engine.dispatch import DispatchError
-from holdfast.engine.restate.drive import BringAgainError, Drives
+from holdfast.engine.fleet.drive import BringAgainError, Drives
 from holdfast.engine.restate.settings import RestateSettings
 
 KEEP_ALIVE_S = 3_600

@@ -38,7 +38,10 @@ class RestateSettings(msgspec.Struct, frozen=True):
         """`restate+http://host:8080,other:8080?service=NAME&listen=HOST:PORT&register=URL&advertise=URL`."""
         parts = urlsplit(url)
         if (scheme := SCHEMES.get(parts.scheme)) is None:
-            raise DispatchError(f"'{url}' is no dispatcher: expected restate+http://host:8080 or restate+https://…")
+            raise DispatchError(
+                f"'{parts.scheme}:' names no dispatcher: expected restate+http://host:8080 or restate+https://…, or"
+                " nats://host:4222"
+            )
         hosts = [host for host in parts.netloc.split(",") if host]
         if not hosts or parts.path.strip("/"):
             raise DispatchError(f"'{url}' is no dispatcher: expected one host, or several with commas, and no path")

@@ -1,4 +1,4 @@
-"""The sweep: finds what nobody was nudged for, and nudges somebody. One for the whole fleet, as the engine arranges it.
+"""The sweep: finds what nobody was nudged for, and nudges somebody. One for the whole fleet, as its engine arranges.
 
 Every second it looks for leases that have ended without their holder, and for timers that are late; every ten, for all
 else that should be under way and is not. So a fleet asks its database no more often than one process would by itself.
@@ -6,10 +6,9 @@ else that should be under way and is not. So a fleet asks its database no more o
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from holdfast.core.needs import parse_needs
-from holdfast.engine.dispatch import Dispatch
 from holdfast.engine.engine import Engine
 from holdfast.engine.errands import Errands
 from holdfast.engine.patrol import Patrol
@@ -35,9 +34,10 @@ MOST = 1_000
 class Sweep:
     """Looks for what was missed."""
 
-    def __init__(self, engine: Engine, dispatch: Dispatch) -> None:
+    def __init__(self, engine: Engine, nudge: Callable[[str], None]) -> None:
+        """`nudge` tells somebody of each session that is found."""
         self._engine = engine
-        self._dispatch = dispatch
+        self._nudge = nudge
         self.errands = Errands()
         self._patrol = Patrol(UpkeepScope(None), self.errands, self._nudge_each)
         self._places: dict[str, int] = {}
@@ -51,12 +51,12 @@ class Sweep:
         now = owner.now()
         for lease in await store.lost():
             owner.takeovers += 1
-            self._dispatch.nudge(lease.session_id)
+            self._nudge(lease.session_id)
         has_released = await store.release_expired() > 0
         for session_id, _ in await store.due(
             now - LATE_MS, MOST, services=services, after=-1 if is_whole else now - LATEST_MS
         ):
-            self._dispatch.nudge(session_id)
+            self._nudge(session_id)
         if is_whole or has_released:
             await self._nudge_each(await store.open_mail(services, MOST), self._engine)
             for needs in await store.open_needs(services):
@@ -84,7 +84,7 @@ class Sweep:
 
     async def _nudge_each(self, found: Sequence[OpenSession], engine: Engine) -> None:
         for each in found:
-            self._dispatch.nudge(each.session_id)
+            self._nudge(each.session_id)
 
 
 def next_sweep(number: int, now: int) -> int:

@@ -1,0 +1,1 @@
+"""What dispatchers with an engine underneath have in common: who is nudged when, drives, and the sweep."""

@@ -38,6 +38,7 @@ NOT_RUN = {
     "createdb": "needs a database server",
     "sqlite3 ": "needs the shell of SQLite",
     "pg_dump": "needs a database server",
+    "/var/lib/postgresql": "needs a database server",
     "ollama:qwen3": "needs a server of models",
     "localhost:8000/v1": "needs a server of models",
     "http://127.0.0.1:8420": "the server of the block before was stopped",

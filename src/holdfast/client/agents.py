@@ -24,10 +24,9 @@ from holdfast.agent.turn_builder import BeginReceipt, Input, content_of
 from holdfast.client.api_client import ApiClient
 from holdfast.client.observer import ObserverClient
 from holdfast.client.reports import PastItemsPage
-from holdfast.client.wire import seen_of
+from holdfast.client.wire import answer_body, seen_of
 from holdfast.core.errors import InvalidValueError
 from holdfast.core.ids import check_id
-from holdfast.core.queries import Failure, Value
 
 WAIT_S = 30.0
 """Seconds that one request waits at a server for the end of a turn; it is asked again and again."""
@@ -105,14 +104,7 @@ class SessionClient:
 
     async def answer(self, query_id: str, value: Any) -> None:
         """Answer a query that the running turn waits for: a call of a declared tool, or an approval."""
-        match value:
-            case Failure(message=message):
-                body: dict[str, Any] = {"error": message}
-            case Value(value=inner):
-                body = {"response": inner}
-            case _:
-                body = {"response": value}
-        await self._client.post(f"{self._path}/queries/{query_id}/answer", body)
+        await self._client.post(f"{self._path}/queries/{query_id}/answer", answer_body(value))
 
     async def cancel(
         self, turn: str | None = None, *, item: str | None = None, reason: str | None = None

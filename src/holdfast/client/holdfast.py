@@ -20,14 +20,14 @@ from holdfast.client.links import LinksClient
 from holdfast.client.observer import ObserverClient
 from holdfast.client.packages import PackagesClient
 from holdfast.client.reports import PastItemsPage
-from holdfast.client.wire import entry_of, event_of, query_of
+from holdfast.client.wire import answer_body, entry_of, event_of, query_of
 from holdfast.core.budget import Budget
 from holdfast.core.compare import Comparison
 from holdfast.core.decide import GivenAnswer
 from holdfast.core.errors import InvalidValueError
 from holdfast.core.events import Event, RunningEvent
 from holdfast.core.fork_points import ForkPoint
-from holdfast.core.queries import Failure, Usage, Value
+from holdfast.core.queries import Usage
 from holdfast.core.records import Entry, Program
 from holdfast.core.values import Json
 from holdfast.engine.adoption import AdoptionReport
@@ -349,10 +349,4 @@ def _answer(given: Any, asked: str | None, usage: Usage | None) -> dict[str, Any
     shown: dict[str, Any] = {"query_id": asked} if asked is not None else {}
     if usage is not None:
         shown["usage"] = msgspec.to_builtins(usage)
-    match given:
-        case Failure(message=message):
-            return {**shown, "error": message}
-        case Value(value=value):
-            return {**shown, "response": value}
-        case value:
-            return {**shown, "response": value}
+    return {**shown, **answer_body(given)}

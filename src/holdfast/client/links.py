@@ -9,7 +9,7 @@ import msgspec
 
 from holdfast.client.api_client import ApiClient
 from holdfast.client.reports import LinkedQuestion, SignedLink
-from holdfast.core.queries import Failure, Value
+from holdfast.client.wire import answer_body
 
 
 class LinksClient:
@@ -29,14 +29,8 @@ class LinksClient:
 
     async def answer_link(self, url: str, value: Any, *, by: str = "") -> LinkedQuestion:
         """Answer the question of a link; `by` is who does it, in their own words. No token is needed."""
-        match value:
-            case Failure(message=message):
-                body: dict[str, Any] = {"error": message}
-            case Value(value=inner):
-                body = {"response": inner}
-            case _:
-                body = {"response": value}
-        return msgspec.convert(await self._client.post(f"{_path_of(url)}/answer", {**body, "by": by}), LinkedQuestion)
+        body = {**answer_body(value), "by": by}
+        return msgspec.convert(await self._client.post(f"{_path_of(url)}/answer", body), LinkedQuestion)
 
 
 def _path_of(url: str) -> str:

@@ -33,7 +33,7 @@ from holdfast.core.events import (
     RunningEvent,
     SentEvent,
 )
-from holdfast.core.queries import KERNEL_QUERIES, Query
+from holdfast.core.queries import KERNEL_QUERIES, Failure, Query, Value
 from holdfast.core.records import Entry, any_query, decode_record
 
 _ERROR_MODULES = (
@@ -168,3 +168,14 @@ def _stored_query(shown: Mapping[str, Any]) -> Query:
     """A query as the journal has it."""
     query: Query = msgspec.convert(shown, any_query())
     return query
+
+
+def answer_body(value: Any) -> dict[str, Any]:
+    """An answer as the server takes it: what was said, or why there is no answer."""
+    match value:
+        case Failure(message=message):
+            return {"error": message}
+        case Value(value=said):
+            return {"response": said}
+        case _:
+            return {"response": value}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.cli.retention import Retention, parse_size, retention_in_config
+from holdfast.cli.retention import RetentionRules, parse_size, retention_in_config
 from tests.cli.helpers import Home
 
 
@@ -33,7 +33,7 @@ def test_what_the_projects_file_says_about_retention_is_read(home: Home) -> None
     (home.folder / "holdfast.toml").write_text('[retention]\nidle_days = 7\nkeep_days = 0.5\nmax_size = "2G"\n')
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(home.folder)
-        assert retention_in_config() == Retention(7, 0.5, 2_000_000_000)
+        assert retention_in_config() == RetentionRules(7, 0.5, 2_000_000_000)
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import click
 
 from holdfast.cli.options import common, service_option, settings
 from holdfast.cli.output import print_json
-from holdfast.cli.retention import Retention, SizeType, retention_in_config
+from holdfast.cli.retention import RetentionRules, SizeType, retention_in_config
 from holdfast.core.errors import ExitCode
 
 _MOST_SHOWN = 20
@@ -56,13 +56,13 @@ def gc_command(idle_days: float | None, keep_days: float | None, max_size: int |
     return ExitCode.OK
 
 
-def _asked_for(idle_days: float | None, keep_days: float | None, max_size: int | None) -> Retention:
+def _asked_for(idle_days: float | None, keep_days: float | None, max_size: int | None) -> RetentionRules:
     """What the options say; where they say nothing at all, what the project's file says."""
-    options = Retention(idle_days, keep_days, max_size)
-    return retention_in_config() if options == Retention() else options
+    options = RetentionRules(idle_days, keep_days, max_size)
+    return retention_in_config() if options == RetentionRules() else options
 
 
-async def _gc(retention: Retention) -> tuple[list[str], list[str]]:
+async def _gc(retention: RetentionRules) -> tuple[list[str], list[str]]:
     from holdfast.engine.holdfast import open_holdfast
 
     upkeep = retention.upkeep(on=False)

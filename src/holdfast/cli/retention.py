@@ -37,7 +37,7 @@ def parse_size(text: str) -> int | None:
     return None if found is None else int(float(found[1]) * _UNITS[found[2].upper()])
 
 
-class Retention(NamedTuple):
+class RetentionRules(NamedTuple):
     """What is kept; None for everything."""
 
     idle_days: float | None = None
@@ -55,10 +55,10 @@ class Retention(NamedTuple):
         )
 
 
-def retention_in_config() -> Retention:
+def retention_in_config() -> RetentionRules:
     """What the table `retention` of the project's file says."""
     if (found := read_config()) is None:
-        return Retention()
+        return RetentionRules()
     file, said = found
     table = said.get("retention", {})
     if not isinstance(table, dict):
@@ -73,7 +73,7 @@ def retention_in_config() -> Retention:
     max_bytes = None if size is None else parse_size(str(size))
     if size is not None and max_bytes is None:
         raise InputError(f"{file}: max_size has to be a size, {_EXAMPLE}")
-    return Retention(table.get("idle_days"), table.get("keep_days"), max_bytes)
+    return RetentionRules(table.get("idle_days"), table.get("keep_days"), max_bytes)
 
 
 def _milliseconds(days: float | None) -> int | None:

@@ -448,13 +448,14 @@ class SqliteStore(PermitsOfSqlite):
         return gone
 
     async def _is_larger(self, max_bytes: int) -> bool:
-        return await self._run_lookup("", upkeep.used_bytes) > max_bytes
+        return (await self._run_lookup("", upkeep.file_pages)).used_bytes > max_bytes
 
     async def _give_back_space(self) -> bool:
-        if await self._run_lookup("", upkeep.has_spare_pages):
+        pages = await self._run_lookup("", upkeep.file_pages)
+        if pages.has_spare:
             await self._run_write("", upkeep.free_pages)
             return True
-        if os.path.getsize(self._path) > await self._run_lookup("", upkeep.file_bytes):
+        if os.path.getsize(self._path) > pages.file_bytes:
             await self._run_write("", lambda connection: None, is_large=True)  # after which the log is copied back
         return False
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from holdfast.store.commits import Lease
 from holdfast.store.sqlite import shared_history as sharing
@@ -131,11 +132,31 @@ def prune(connection: sqlite3.Connection, ended_before: int, limit: int, service
     return [session_id for session_id, _ in over]
 
 
-def used_bytes(connection: sqlite3.Connection) -> int:
-    """Bytes of the pages that hold something."""
+class FilePages(NamedTuple):
+    """The pages of the file, once the log is copied back."""
+
+    pages: int
+    free: int
+    page_bytes: int
+
+    @property
+    def file_bytes(self) -> int:
+        return self.pages * self.page_bytes
+
+    @property
+    def used_bytes(self) -> int:
+        """Bytes of the pages that hold something."""
+        return (self.pages - self.free) * self.page_bytes
+
+    @property
+    def has_spare(self) -> bool:
+        """Whether more of the file is free than is soon used again."""
+        return self.free > SPARE_PAGES + self.pages // 10
+
+
+def file_pages(connection: sqlite3.Connection) -> FilePages:
     names = ("page_count", "freelist_count", "page_size")
-    pages, free, page_bytes = (int(connection.execute(f"PRAGMA {name}").fetchone()[0]) for name in names)
-    return (pages - free) * page_bytes
+    return FilePages(*(int(connection.execute(f"PRAGMA {name}").fetchone()[0]) for name in names))
 
 
 FREED_PAGES = 128
@@ -143,20 +164,6 @@ FREED_PAGES = 128
 
 SPARE_PAGES = 512
 """Free pages that are kept for what is written next (512 KB), beside a tenth of the file."""
-
-
-def file_bytes(connection: sqlite3.Connection) -> int:
-    """Bytes that the file has once the log is copied back."""
-    pages, page_bytes = (
-        int(connection.execute(f"PRAGMA {name}").fetchone()[0]) for name in ("page_count", "page_size")
-    )
-    return pages * page_bytes
-
-
-def has_spare_pages(connection: sqlite3.Connection) -> bool:
-    """Whether more of the file is free than is soon used again."""
-    free, pages = (int(connection.execute(f"PRAGMA {name}").fetchone()[0]) for name in ("freelist_count", "page_count"))
-    return free > SPARE_PAGES + pages // 10
 
 
 def free_pages(connection: sqlite3.Connection) -> None:

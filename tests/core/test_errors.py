@@ -37,3 +37,8 @@ def test_an_error_shows_its_fields() -> None:
 def test_an_error_without_fields_has_a_text() -> None:
     assert str(HoldfastError("it broke")) == "it broke"
     assert HoldfastError("it broke").to_json() == {"kind": "error", "error": "it broke"}
+
+
+def test_an_error_without_fields_takes_no_names() -> None:
+    with pytest.raises(TypeError, match="HoldfastError takes a text"):
+        HoldfastError("it broke", session_id="s-1")

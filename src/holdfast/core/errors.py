@@ -41,12 +41,15 @@ class HoldfastError(Exception):
 
     def __init__(self, *given: Any, **named: Any) -> None:
         super().__init__(*given)
-        if not (names := self.field_names):
+        names = self.field_names
+        if not names and not named:
             return  # it has its text, as any exception
         values = dict(zip(names, given, strict=False)) | named
         missing = [name for name in names if name not in values and not hasattr(type(self), name)]
         if missing or len(values) < len(given) + len(named) or not values.keys() <= set(names):
-            raise TypeError(f"{type(self).__name__} takes {', '.join(names)}, but was given {given} and {named}")
+            raise TypeError(
+                f"{type(self).__name__} takes {', '.join(names) or 'a text'}, but was given {given} and {named}"
+            )
         vars(self).update(values)
 
     def __repr__(self) -> str:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.testing.postgres_server import fresh_database
-from tests.engine.nats.fleet import Fleet
+from tests.engine.nats.fleet import NatsFleet
 from tests.engine.nats.server import NatsServer, find_nats, nats_server
 
 
@@ -26,6 +26,6 @@ def nats(nats_program: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterat
 
 
 @pytest.fixture
-async def fleet(nats: NatsServer, server: str, tmp_path: Path) -> AsyncIterator[Fleet]:
-    async with Fleet.on(fresh_database(server), [nats], tmp_path) as fleet:
+async def fleet(nats: NatsServer, server: str, tmp_path: Path) -> AsyncIterator[NatsFleet]:
+    async with NatsFleet.on(fresh_database(server), [nats], tmp_path) as fleet:
         yield fleet

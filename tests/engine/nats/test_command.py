@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import signal
-import subprocess
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,50 +19,31 @@ from holdfast.engine.nats.connection import NatsConnection, stream_config
 from holdfast.engine.nats.report import check_queue
 from holdfast.engine.nats.settings import NatsSettings
 from holdfast.testing.patience import HANG_S, soon, until
+from tests.engine.dispatchers.commands import MODULE, worker_command
+from tests.engine.dispatchers.steps import steps
 from tests.engine.helpers import quiet
-from tests.engine.nats.fleet import Fleet
+from tests.engine.nats.fleet import NatsFleet
 from tests.engine.nats.server import nats_server
-from tests.engine.restate.steps import steps
-from tests.paths import REPO
-
-MODULE = "tests.engine.restate.steps"
 
 
-@contextlib.contextmanager
-def worker(fleet: Fleet, *more: str) -> Iterator[subprocess.Popen[str]]:
-    words = ["worker", "--store", fleet.url, "--dispatch", fleet.dispatch, "--json"]
-    words += ["--serve", f"{MODULE}:steps", "--tool", f"{MODULE}:step", *more]
-    process = subprocess.Popen(
-        [sys.executable, "-m", "holdfast.cli", *words], cwd=REPO, stdout=subprocess.PIPE, text=True
-    )
-    try:
-        yield process
-    finally:
-        if process.poll() is None:
-            process.kill()
-        process.wait()
-        assert process.stdout is not None
-        process.stdout.close()
-
-
-async def status(fleet: Fleet, *more: str) -> str:
+async def status(fleet: NatsFleet, *more: str) -> str:
     words = ["dispatch", "status", "--dispatch", fleet.dispatch, *more]
     result = await asyncio.to_thread(CliRunner().invoke, cli, words)
     assert result.exit_code == 0, result.output
     return result.output
 
 
-async def waiting(fleet: Fleet) -> int:
+async def waiting(fleet: NatsFleet) -> int:
     return sum(each.waiting for each in (await fleet.report()).consumers)
 
 
-async def test_a_worker_that_drains_ends_what_it_has_and_leaves_the_rest(fleet: Fleet) -> None:
+async def test_a_worker_that_drains_ends_what_it_has_and_leaves_the_rest(fleet: NatsFleet) -> None:
     async with fleet.front() as front:
-        with worker(fleet) as old:
+        with worker_command(fleet) as old:
             await until(lambda: waiting(fleet))
             await front.start(steps, id="s", ctx={"count": 1, "ms": 2_000}, wait=0)
             await until(lambda: _is_held(front, "s"))
-            with worker(fleet) as new:
+            with worker_command(fleet) as new:
                 await until(lambda: _has_waiting(fleet, 2))
                 old.send_signal(signal.SIGTERM)
                 await until(lambda: _has_waiting(fleet, 1))
@@ -77,7 +54,7 @@ async def test_a_worker_that_drains_ends_what_it_has_and_leaves_the_rest(fleet: 
                 await until(fleet.is_done)
 
 
-async def _has_waiting(fleet: Fleet, count: int) -> bool:
+async def _has_waiting(fleet: NatsFleet, count: int) -> bool:
     return await waiting(fleet) == count
 
 
@@ -85,7 +62,7 @@ async def _is_held(front: Holdfast, session_id: str) -> bool:
     return (await front.store.session(session_id)).owner is not None
 
 
-async def test_status_tells_how_the_queue_is(fleet: Fleet) -> None:
+async def test_status_tells_how_the_queue_is(fleet: NatsFleet) -> None:
     assert json.loads(await status(fleet, "--json"))["stream"] is None
     assert "There is no queue yet" in await status(fleet)
     async with fleet.front() as front:
@@ -105,11 +82,11 @@ async def test_status_tells_how_the_queue_is(fleet: Fleet) -> None:
     assert "WORKERS WAITING" in await status(fleet)
 
 
-async def _has_messages(fleet: Fleet, count: int) -> bool:
+async def _has_messages(fleet: NatsFleet, count: int) -> bool:
     return (await fleet.report()).messages == count
 
 
-async def test_a_worker_says_why_a_server_is_of_no_use(fleet: Fleet, nats_program: Path, tmp_path: Path) -> None:
+async def test_a_worker_says_why_a_server_is_of_no_use(fleet: NatsFleet, nats_program: Path, tmp_path: Path) -> None:
     more = 'authorization { user: "ann", password: "s3cret" }'
     with nats_server(nats_program, tmp_path / "nats", more) as server:
         with pytest.raises(DispatchError, match=r"refuses these credentials.*nats://USER:PASSWORD"):
@@ -125,7 +102,7 @@ async def test_a_worker_says_why_a_server_is_of_no_use(fleet: Fleet, nats_progra
     assert "refuses these credentials" in result.output
 
 
-async def test_a_stream_of_somebody_elses_is_left_alone(fleet: Fleet) -> None:
+async def test_a_stream_of_somebody_elses_is_left_alone(fleet: NatsFleet) -> None:
     connection = await NatsConnection.open(fleet.settings)
     await connection.jetstream.delete_stream(fleet.settings.stream)
     await connection.jetstream.add_stream(stream_config(fleet.settings).evolve(subjects=["other.>"]))
@@ -147,7 +124,7 @@ authorization {{ users: [ {{ user: "ann", password: "x", permissions: {{ publish
 
 
 async def test_a_process_opens_and_accepts_work_though_the_credentials_are_refused(
-    fleet: Fleet, nats_program: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    fleet: NatsFleet, nats_program: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with nats_server(nats_program, tmp_path / "nats", 'authorization { user: "ann", password: "s3cret" }') as server:
         async with quiet(fleet.url, dispatch=f"nats://{server.address}") as front:

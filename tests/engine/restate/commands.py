@@ -3,41 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import subprocess
-import sys
-from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from typing import Any
 
 from click.testing import CliRunner
 
 from holdfast.cli.group import cli
-from tests.engine.restate.fleet import Fleet
-from tests.paths import REPO
-
-MODULE = "tests.engine.restate.steps"
+from tests.engine.dispatchers.commands import worker_command
+from tests.engine.restate.fleet import RestateFleet
 
 
-@contextlib.contextmanager
-def worker(fleet: Fleet, port: int) -> Iterator[subprocess.Popen[str]]:
+def worker(fleet: RestateFleet, port: int) -> AbstractContextManager[subprocess.Popen[str]]:
     """A worker that the engine finds where it listens."""
-    words = ["worker", "--store", fleet.url, "--dispatch", fleet.dispatch, "--listen", f"127.0.0.1:{port}", "--json"]
-    words += ["--register", fleet.servers[0].admin, "--serve", f"{MODULE}:steps", "--tool", f"{MODULE}:step"]
-    process = subprocess.Popen(
-        [sys.executable, "-m", "holdfast.cli", *words], cwd=REPO, stdout=subprocess.PIPE, text=True
-    )
-    try:
-        yield process
-    finally:
-        if process.poll() is None:
-            process.kill()
-        process.wait()
-        assert process.stdout is not None
-        process.stdout.close()
+    return worker_command(fleet, "--listen", f"127.0.0.1:{port}", "--register", fleet.servers[0].admin)
 
 
-async def dispatch(fleet: Fleet, command: str) -> dict[str, Any]:
+async def dispatch(fleet: RestateFleet, command: str) -> dict[str, Any]:
     words = ["dispatch", command, "--dispatch", fleet.dispatch, "--admin", fleet.servers[0].admin, "--json"]
     result = await asyncio.to_thread(CliRunner().invoke, cli, words)
     assert result.exit_code == 0, result.output
@@ -45,5 +28,5 @@ async def dispatch(fleet: Fleet, command: str) -> dict[str, Any]:
     return found
 
 
-async def is_brought_to(fleet: Fleet, port: int) -> bool:
+async def is_brought_to(fleet: RestateFleet, port: int) -> bool:
     return bool((await dispatch(fleet, "status"))["deployment"] == f"http://127.0.0.1:{port}/")

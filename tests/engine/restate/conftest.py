@@ -7,10 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.testing.patience import until
 from holdfast.testing.postgres_server import fresh_database
 from holdfast.testing.restate_server import VARIABLE, RestateServer, find_restate, restate_server
-from tests.engine.restate.fleet import Fleet
+from tests.engine.restate.fleet import RestateFleet
 from tests.paths import REPO
 
 
@@ -29,8 +28,7 @@ def restate(restate_program: Path, tmp_path_factory: pytest.TempPathFactory) -> 
 
 
 @pytest.fixture
-async def fleet(restate: RestateServer, server: str, tmp_path: Path) -> AsyncIterator[Fleet]:
-    async with Fleet.on(fresh_database(server), [restate], tmp_path) as fleet:
+async def fleet(restate: RestateServer, server: str, tmp_path: Path) -> AsyncIterator[RestateFleet]:
+    async with RestateFleet.on(fresh_database(server), [restate], tmp_path) as fleet:
         yield fleet
-        if fleet.workers:  # without any, the sweep is tried again and again
-            await until(lambda: not fleet.troubled())
+        await fleet.until_calm()

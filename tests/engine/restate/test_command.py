@@ -10,20 +10,20 @@ from holdfast.core.errors import ExitCode
 from holdfast.engine.holdfast import Holdfast
 from holdfast.testing.patience import HANG_S, soon, until
 from holdfast.testing.restate_server import free_ports
+from tests.engine.dispatchers.steps import steps
 from tests.engine.restate.commands import dispatch, is_brought_to, worker
-from tests.engine.restate.fleet import Fleet
-from tests.engine.restate.steps import steps
+from tests.engine.restate.fleet import RestateFleet
 
 
-async def has_troubles(fleet: Fleet) -> bool:
+async def has_troubles(fleet: RestateFleet) -> bool:
     return bool((await dispatch(fleet, "status"))["troubled"])
 
 
-async def has_none(fleet: Fleet) -> bool:
+async def has_none(fleet: RestateFleet) -> bool:
     return not await has_troubles(fleet)
 
 
-async def test_an_upgrade_drains_the_old_worker_and_leaves_nothing_bound_to_it(fleet: Fleet) -> None:
+async def test_an_upgrade_drains_the_old_worker_and_leaves_nothing_bound_to_it(fleet: RestateFleet) -> None:
     old_port, new_port = free_ports(2)
     async with fleet.front() as front:
         with worker(fleet, old_port) as old:
@@ -43,7 +43,9 @@ async def test_an_upgrade_drains_the_old_worker_and_leaves_nothing_bound_to_it(f
                 assert await dispatch(fleet, "move") == {"moved": []}
 
 
-async def test_what_a_dead_worker_had_goes_on_with_the_latest_ones_and_what_was_paused_is_moved(fleet: Fleet) -> None:
+async def test_what_a_dead_worker_had_goes_on_with_the_latest_ones_and_what_was_paused_is_moved(
+    fleet: RestateFleet,
+) -> None:
     old_port, new_port = free_ports(2)
     async with fleet.front() as front:
         with worker(fleet, old_port) as old:
@@ -61,13 +63,13 @@ async def test_what_a_dead_worker_had_goes_on_with_the_latest_ones_and_what_was_
             await until(lambda: has_none(fleet))
 
 
-def pause(fleet: Fleet, invocation: str) -> None:
+def pause(fleet: RestateFleet, invocation: str) -> None:
     request = Request(f"{fleet.servers[0].admin}/invocations/{invocation}/pause", method="PATCH")
     with urlopen(request, timeout=HANG_S) as reply:
         assert reply.status < 300
 
 
-async def has_status(fleet: Fleet, status: str) -> bool:
+async def has_status(fleet: RestateFleet, status: str) -> bool:
     return any(each["status"] == status for each in (await dispatch(fleet, "status"))["troubled"])
 
 

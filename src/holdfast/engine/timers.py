@@ -31,8 +31,11 @@ LOOK_SHARE = 4
 LOOK_REST_MS = 1_000
 """Milliseconds that pass after a look at the most: one that took long has waited for the store, not worked."""
 
+FIRST_BATCH = 10
+"""Sessions that are asked for first, the next that will be due among them: mostly, hardly any is due already."""
+
 BATCH = 100
-"""Due sessions that are asked for at a time."""
+"""Sessions that are asked for at a time after that."""
 
 RECENT_MS = 60_000
 """Milliseconds for which a session that is due is looked at whenever anything is. After that it is nobody's here, and
@@ -89,7 +92,6 @@ class Timers:
             while True:
                 began, at = monotonic(), now()
                 await self._look(engine, at)
-                await self._note_next(engine, at)
                 while self._due and self._due[0] <= at:
                     self._known.discard(heapq.heappop(self._due))
                 ended = monotonic()
@@ -108,8 +110,12 @@ class Timers:
             self._next_reset = now + UNDRAINED_MS
             self._left_to_workers.clear()
         self._is_unsure = False
-        async for session_ids in self._due_sessions(engine, now, -1 if is_full else now - RECENT_MS):
-            await self._wake_all([each for each in session_ids if each not in self._left_to_workers], engine)
+        async for page in self._pages(engine, -1 if is_full else now - RECENT_MS):
+            due = [session_id for session_id, due in page if due <= now and session_id not in self._left_to_workers]
+            await self._wake_all(due, engine)
+            if later := [due for _, due in page if due > now]:
+                self.add(later[0])  # another process may have set it
+                return
 
     async def _wake_all(self, session_ids: Sequence[str], engine: Engine) -> None:
         async def wake(session_id: str) -> bool:
@@ -121,21 +127,16 @@ class Timers:
         self._is_unsure |= bool(await self.errands.run(session_ids, wake))
 
     @staticmethod
-    async def _due_sessions(engine: Engine, now: int, after: int) -> AsyncIterator[list[str]]:
-        """Sessions that are due by now and were not due at a time, the earliest first, a page at a time."""
+    async def _pages(engine: Engine, after: int) -> AsyncIterator[list[tuple[str, int]]]:
+        """Sessions and when they are due, if that is later than a time, the earliest first, a page at a time."""
         store, services = engine.owner.store, engine.owner.offers.services
         given: set[str] = set()
-        limit = BATCH
+        limit = FIRST_BATCH
         while True:
-            page = await store.due(now, limit, services=services, after=after)
-            yield [session_id for session_id, _ in page if session_id not in given]
+            page = await store.due(FAR, limit, services=services, after=after)
+            yield [each for each in page if each[0] not in given]
             if len(page) < limit:
                 return
             given = {session_id for session_id, _ in page}
-            limit = BATCH if page[0][1] < page[-1][1] else 2 * limit  # all at the same time: ask for more of them
+            limit = BATCH if page[0][1] < page[-1][1] else max(BATCH, 2 * limit)  # all at the same time: ask for more
             after = page[-1][1] - 1
-
-    async def _note_next(self, engine: Engine, now: int) -> None:
-        """Note when the next session is due that is not yet: another process may have set its timer."""
-        for _, due in await engine.owner.store.due(FAR, 1, services=engine.owner.offers.services, after=now):
-            self.add(due)

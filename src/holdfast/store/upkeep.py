@@ -178,4 +178,5 @@ def _below(number: int | None) -> int:
 
 
 def _check_services(services: Sequence[str]) -> None:
-    check_value(list(services), "services")
+    if not all(type(each) is str and each.isalnum() and each.isascii() for each in services):
+        check_value(list(services), "services")  # most are plain words, and asked for all the time

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Coroutine
+from typing import Any
 
 import pytest
 
@@ -74,11 +76,13 @@ async def test_a_worker_has_no_more_turns_under_way_than_it_may(home: Home) -> N
     assert most == 3
 
 
-@pytest.mark.parametrize(("slice_s", "most"), [(0.0, 1), (1000.0, 10)])
+@pytest.mark.parametrize(("slice_s", "stay", "most"), [(0.0, 0, 1), (1000.0, 0, 10), (0.0, 10**9, 10)])
 async def test_a_busy_session_keeps_the_others_waiting_for_a_turn_or_a_moment(
-    home: Home, monkeypatch: pytest.MonkeyPatch, slice_s: float, most: int
+    home: Home, monkeypatch: pytest.MonkeyPatch, slice_s: float, stay: int, most: int
 ) -> None:
+    """Which is a second, or as many times as long as it took to get there as a worker lets it stay."""
     monkeypatch.setattr(worker_module, "SLICE_S", slice_s)
+    monkeypatch.setattr(worker_module, "STAY", stay)
     order: list[str] = []
 
     def note(request: ModelRequest) -> ScriptStep:
@@ -148,6 +152,38 @@ async def test_a_place_of_a_worker_is_not_lost_when_somebody_else_is_quicker(sha
             await soon(work)
             await soon(held.wait_for("a"))
         assert worker.active == {}
+
+
+async def test_a_worker_does_not_call_sessions_that_others_have_taken(
+    shared_home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for pause in ("FRESH_S", "QUIET_S", "SHARE"):
+        monkeypatch.setattr(worker_module, pause, 0.0)
+    ours, theirs, called = Gate(), Gate(), list[str]()
+    async with shared_home.runtime(ours, echo) as runtime, shared_home.runtime(theirs, echo) as other:
+        names = ["first", "taken", "left"]
+        sessions = {name: await runtime.session(name).open() for name in names}
+        await sessions["first"].enqueue("a").id("a")
+        async with runtime.work(turns=1) as worker:
+            attend = worker._engine.attend
+
+            def noted(session_id: str, *, insists: bool = True) -> Coroutine[Any, Any, bool]:
+                called.append(session_id)
+                return attend(session_id, insists=insists)
+
+            monkeypatch.setattr(worker._engine, "attend", noted)
+            await until(lambda: ours.asked)
+            for name in names[1:]:
+                await sessions[name].enqueue(name).id(name)
+                assert worker.is_in_line(name)
+            taking = asyncio.create_task((await other.session("taken").open()).queued_turn().run())
+            await until(lambda: theirs.asked)
+            ours.open.set()
+            await soon(sessions["left"].wait_for("left"))
+            assert not worker.is_in_line("taken")
+            theirs.open.set()
+            await soon(taking)
+    assert "taken" not in called
 
 
 # --- owners --------------------------------------------------------------------------------------------

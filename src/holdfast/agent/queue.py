@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias
 
 import msgspec
 
+from holdfast.agent.draining import HandDrain, is_of_drain
 from holdfast.agent.errors import UnknownItemError, UnknownPluginError
 from holdfast.agent.machine.conversation import Conversation
 from holdfast.agent.machine.fold import agent_fold
@@ -16,7 +17,6 @@ from holdfast.agent.machine.mailbox import EnqueueMessage
 from holdfast.agent.result_type import ResultType
 from holdfast.agent.results import TurnResult, result_of
 from holdfast.agent.turn_builder import Input, content_of, content_with
-from holdfast.agent.worker import HandDrain, is_of_drain
 from holdfast.core.errors import InvalidValueError
 from holdfast.core.ids import check_id, new_item_id
 from holdfast.core.state import Session

@@ -13,6 +13,7 @@ import msgspec
 from holdfast.agent.admin import SessionAdmin
 from holdfast.agent.cancellation import CancelReceipt, CancelRequest, cancel
 from holdfast.agent.commands import PluginActions, SessionCommands
+from holdfast.agent.draining import HandDrain, draining
 from holdfast.agent.errors import ModeNotInstalledError, ProviderMismatchError, SessionEndedError, UnknownTurnError
 from holdfast.agent.loaded_session import LoadedSession
 from holdfast.agent.machine.conversation import Conversation
@@ -35,7 +36,6 @@ from holdfast.agent.tools.session_catalog import SessionCatalog
 from holdfast.agent.triggers.session_triggers import SessionTriggers
 from holdfast.agent.turn_builder import Input, TurnBuilder
 from holdfast.agent.turn_phases import PhaseProbe
-from holdfast.agent.worker import HandDrain, draining
 from holdfast.core.errors import HoldfastError
 from holdfast.core.ids import check_id
 from holdfast.core.queries import Failure, Value

@@ -13,19 +13,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections import Counter
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, NamedTuple, Self
 
-from holdfast.agent.machine.decide import decide_claim
+from holdfast.agent.draining import Draining
 from holdfast.agent.machine.fold import agent_fold
-from holdfast.agent.machine.inbox import INBOX, claim
-from holdfast.core.errors import HoldfastError
+from holdfast.agent.machine.inbox import INBOX
 from holdfast.core.labels import priority_of
-from holdfast.core.needs import missing_needs, parse_needs
-from holdfast.core.records import Record
-from holdfast.core.state import Session, State
+from holdfast.core.needs import parse_needs
+from holdfast.core.state import Session
 from holdfast.engine.callers import CallerWatch
 from holdfast.engine.drains import DrainRequest, hear_of_drains
 from holdfast.engine.errors import RuntimeClosedError, StaleError, WorkerExistsError
@@ -35,10 +32,7 @@ from holdfast.store.permits import rank_of
 from holdfast.store.upkeep import OpenSession
 
 if TYPE_CHECKING:
-    from holdfast.agent.machine.fold import AgentFold
-    from holdfast.engine.engine import Engine
     from holdfast.engine.holdfast import Holdfast
-    from holdfast.engine.owner import Owner
 
 DEFAULT_TURNS = 16
 """Turns that a worker has under way at once: as many as a driver makes model calls at once."""
@@ -58,8 +52,14 @@ QUIET_S = 0.02
 SHARE = 2
 """After a look, the worker rests this many times as long as it took: in a store with many sessions it takes long."""
 
+FRESH_S = 0.25
+"""Seconds after a look for which those that it found are taken up without another one: others take them as well."""
+
 SLICE_S = 1.0
 """Seconds from the beginning of its turn for which a session may go on with the next ones while others wait."""
+
+STAY = 10
+"""A session may go on for this many times as long as it took to get it here, if that is longer."""
 
 PASSED_OVER_S = 10.0
 """Seconds for which a session that needs what is not here is not looked at again, unless something happens in it."""
@@ -68,98 +68,12 @@ DRAIN_S = 30.0
 """Seconds that turns under way have to end when a worker is stopped. After that they are left to others."""
 
 
-class HandDrain:
-    """A drain of one inbox that somebody does by hand."""
+class _Call(NamedTuple):
+    """A session is looked at, because it has its turn now."""
 
-    def __init__(self, turns: int | None = None, only: Collection[str] | None = None, id: str | None = None) -> None:
-        self.left = turns
-        """How many turns may still begin; None for any."""
-        self.only = only
-        """The items that may begin them; None for all."""
-        self._id = id
-        self._begun = 0
-
-    def may_take(self, item_id: str) -> bool:
-        """Whether an item may begin a turn."""
-        return self.only is None or item_id in self.only
-
-    def turn_id(self, planned: int) -> str | None:
-        """The id of the turn that is the n-th of those that are planned; None if that is up to the agent."""
-        return None if self._id is None else f"{self._id}-{self._begun + planned}"
-
-    def began(self, turns: int) -> None:
-        """So many turns have begun."""
-        self._begun += turns
-        if self.left is not None:
-            self.left = max(0, self.left - turns)
-
-
-def is_of_drain(turn: str, drain: str) -> bool:
-    """Whether a turn is one that the drain of this name has begun."""
-    number = turn.removeprefix(f"{drain}-")
-    return number != turn and number.isdecimal()
-
-
-class Draining:
-    """Which inboxes are drained in this process, and the turns that begin with them. An `Attendant` of an engine."""
-
-    @classmethod
-    def on(cls, engine: Engine) -> Draining:
-        """The instance of an engine, made when it is first needed."""
-        found = next((each for each in engine.owner.attendants if isinstance(each, cls)), None)
-        if found is None:
-            found = cls(engine.owner)
-            engine.owner.attendants.append(found)
-        return found
-
-    def __init__(self, owner: Owner) -> None:
-        self._owner = owner
-        self.sessions: dict[str, HandDrain] = {}
-        """Sessions that somebody drains by hand."""
-        self.worker: Worker | None = None
-        self._planned: Counter[str] = Counter()
-        """Turns that begin with a commit that is not yet made, by session."""
-
-    def records(self, session: Session, now: int) -> list[Record]:
-        """Begin a turn with what waits in the inbox of an agent that is between turns, if it is drained here."""
-        agent = agent_fold(session)
-        if agent.turn is not None or not agent.inbox.waiting or session.state is not State.PAUSED:
-            return []
-        if not self._wants(session, agent, now):
-            return []
-        by_hand = self.sessions.get(session.id)
-        if by_hand is None:
-            return decide_claim(session, agent, now)
-        return decide_claim(session, agent, now, by_hand.only, by_hand.turn_id(self._planned[session.id]))
-
-    def _wants(self, session: Session, agent: AgentFold, now: int) -> bool:
-        """Whether to begin a turn here with what waits in an inbox. If so, it is planned until `undone` is called."""
-        hand = self.sessions.get(session.id)
-        waiting = [item for item in agent.inbox.waiting.values() if hand is None or hand.may_take(item.id)]
-        if not claim(waiting, now, in_turn=False):
-            return False
-        if missing_needs(session, self._owner.offers):
-            return False
-        by_hand = hand is not None and (hand.left is None or hand.left > self._planned[session.id])
-        if by_hand or (self.worker is not None and self.worker.admits(session)):
-            self._planned[session.id] += 1
-            return True
-        return False
-
-    def committed(self, session: Session, *, under_way: bool) -> None:
-        """A commit of a session was made here."""
-        planned = self._planned.pop(session.id, 0)
-        if (by_hand := self.sessions.get(session.id)) is not None:
-            by_hand.began(planned)
-        if self.worker is not None:
-            self.worker.begun += planned
-            self.worker.saw(session, under_way=under_way)
-
-    def undone(self, session_id: str) -> None:
-        """A commit was refused or given up."""
-        self._planned.pop(session_id, None)
-        if self.worker is not None:
-            self.worker.release(session_id)
+    task: asyncio.Task[None]
+    since: float
+    """When that began, on the monotonic clock."""
 
 
 class Worker:
@@ -180,7 +94,7 @@ class Worker:
         """Whether some of the sessions that were found last have a priority."""
         self._crowded: dict[str, float] = {}
         """Sessions whose turns would only wait for a limit of the fleet, and when that was found."""
-        self._called: dict[str, asyncio.Task[None]] = {}
+        self._called: dict[str, _Call] = {}
         """Sessions whose turn it is: they are being looked at."""
         self.active: dict[str, str | None] = {}
         """Sessions with a turn that is under way here, or about to be; with that turn, if it is known."""
@@ -288,9 +202,9 @@ class Worker:
         else:
             is_admitted = self._has_room and not self._line
         if is_admitted:
-            self._called.pop(session_id, None)
+            now, call = self._owner.clock.monotonic(), self._called.pop(session_id, None)
             self.active.setdefault(session_id, None)
-            self._slices.setdefault(session_id, self._owner.clock.monotonic() + SLICE_S)
+            self._slices.setdefault(session_id, now + max(SLICE_S, STAY * (now - call.since) if call else 0.0))
         else:
             self._enqueue(session_id, priority_of(session.labels))
         return is_admitted
@@ -362,16 +276,16 @@ class Worker:
             self.stop()
 
     async def _work(self) -> None:
-        next_look = 0.0
+        next_look = stale_from = 0.0
         while not self._stopping:
             began = self._owner.clock.monotonic()
-            has_place = len(self._line) < self._turns or self._has_priorities
+            has_place = len(self._line) < self._turns or self._has_priorities or began >= stale_from
             wanted = self._has_room and has_place and not self._dispatch.is_serving
             if wanted and began >= next_look:
                 self._has_news = False
                 await self._look()
-                took = self._owner.clock.monotonic() - began
-                next_look = began + took + max(QUIET_S, SHARE * took)
+                ended = self._owner.clock.monotonic()
+                next_look, stale_from = ended + max(QUIET_S, SHARE * (ended - began)), ended + FRESH_S
             self._fill()
             wait = max(0.0, next_look - self._owner.clock.monotonic()) if self._has_news and wanted else LOOK_S
             with contextlib.suppress(TimeoutError):
@@ -385,19 +299,31 @@ class Worker:
         self._passed_over = {each: at for each, at in self._passed_over.items() if now - at[1] < PASSED_OVER_S}
         self._crowded = {each: at for each, at in self._crowded.items() if now - at < PASSED_OVER_S}
         store, services = self._owner.store, self._owner.offers.services
+        in_line, is_all = dict(self._line), True
         ready: list[tuple[OpenSession, int]] = []
         for needs in await store.open_needs(services):
             row_needs = parse_needs(needs)
             if INBOX in row_needs.words and all(map(self._owner.offers.may_meet, row_needs.named)):
                 limit = LOOK_ROWS + len(self._passed_over) + len(self._crowded) + len(self.active)
                 found = await store.open_sessions(needs, services, limit=limit)
+                is_all &= len(found) < limit
+                for each in found:
+                    in_line.pop(each.session_id, None)
                 ready += [(each, row_needs.priority) for each in found if self._wants(each)]
+        if is_all:
+            self._strike_out(in_line)
         self._has_priorities = any(priority for _, priority in ready)
         self._owner.random.shuffle(ready)  # other workers find the same ones, and should not all begin with the same
         some = ready if self._has_priorities else self._some_of(ready)
         for each, priority in some:
             self._enqueue(each.session_id, priority)
         self._has_news |= len(some) < len(ready)  # the others are looked for once there is place for them
+
+    def _strike_out(self, taken: dict[str, int]) -> None:
+        """Let sessions wait no longer that others have taken meanwhile."""
+        for session_id in taken.keys() - self._engine.held_sessions():
+            if self._line.get(session_id) == taken[session_id]:
+                del self._line[session_id]
 
     def _some_of(self, ready: list[tuple[OpenSession, int]]) -> list[tuple[OpenSession, int]]:
         """As many as will begin soon: until then, other workers may take them.
@@ -424,7 +350,8 @@ class Worker:
             del self._line[session_id]
             if session_id not in self.active:
                 self.active[session_id] = None
-                self._called[session_id] = self._owner.spawn(self._attend(session_id))
+                task = self._owner.spawn(self._attend(session_id))
+                self._called[session_id] = _Call(task, self._owner.clock.monotonic())
 
     async def _attend(self, session_id: str) -> None:
         task = asyncio.current_task()
@@ -437,7 +364,9 @@ class Worker:
         except Exception as error:
             self._owner.report(session_id, error)
         finally:
-            if self._called.get(session_id) is task:  # there was nothing to do, or somebody else was quicker
+            if (
+                call := self._called.get(session_id)
+            ) is not None and call.task is task:  # there was nothing to do, or somebody else was quicker
                 del self._called[session_id]
                 self.release(session_id)
 
@@ -452,16 +381,3 @@ class Worker:
                     self._is_over.clear()
                     await self._is_over.wait()
                 await self._dispatch.until_idle()
-
-
-@contextlib.contextmanager
-def draining(holdfast: Holdfast, session_id: str, drain: HandDrain) -> Iterator[None]:
-    """While this is open, begin turns of one session in this process with what waits in its inbox."""
-    drained = Draining.on(holdfast.engine).sessions
-    if session_id in drained:
-        raise HoldfastError(f"session '{session_id}' is being drained by this process already")
-    drained[session_id] = drain
-    try:
-        yield
-    finally:
-        del drained[session_id]

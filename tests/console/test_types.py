@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from holdfast.agent.machine.records import AGENT_RECORDS
+from holdfast.core.records import KERNEL_RECORDS
 from holdfast.serve.http.endpoints import ENDPOINTS
 from holdfast.serve.http.openapi import openapi_document
 
@@ -82,3 +84,11 @@ def test_a_type_of_the_console_has_only_fields_of_the_api(name: str) -> None:
     assert found is not None, f"the console has no type {name}"
     fields = set(re.findall(r"^  (\w+)\??:", found.group(1), re.MULTILINE))
     assert fields - set(SCHEMAS[NAMES[name]]["properties"]) == set()
+
+
+def test_the_journal_has_a_name_for_every_record() -> None:
+    source = (LIB / "journal.ts").read_text()
+    names = source.split("const RECORD_NAMES", 1)[1].split("};", 1)[0]
+    named = set(re.findall(r"^  (\w+): \{", names, re.MULTILINE))
+    tags = {each.__struct_config__.tag for each in (*KERNEL_RECORDS, *AGENT_RECORDS)}
+    assert tags - named <= {"answered", "attempted"}, "those are shown with the question that they belong to"

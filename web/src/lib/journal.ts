@@ -51,6 +51,9 @@ const RECORD_NAMES: Record<string, { icon: IconName; title: string; tone?: Journ
   call: { icon: "tool", title: "Call refused", tone: "bad" },
   frame: { icon: "box", title: "New frame" },
   bound: { icon: "code", title: "Cell" },
+  leaves: { icon: "code", title: "Large variables" },
+  spent: { icon: "costs", title: "Background work ended" },
+  interrupted: { icon: "stop", title: "Interrupted" },
   enqueued: { icon: "inbox", title: "Queued" },
   joined: { icon: "inbox", title: "Joined the turn" },
   dequeued: { icon: "inbox", title: "Withdrawn" },
@@ -181,6 +184,12 @@ function recordText({ record }: Entry): string {
     }
     case "bound":
       return text(record["remark"]);
+    case "leaves":
+      return Object.keys(object(record["values"])).join(", ");
+    case "spent":
+      return text(record["process"]);
+    case "interrupted":
+      return text(record["query_id"]);
     case "frame":
       return text(record["summary"]);
     case "enqueued":

@@ -4,6 +4,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 DOCS := .venv-docs
 STAMP := $(VENV)/.ready
+SMALL := $(VENV)/.small
+EVERYTHING := [all,dev]
 
 # Where this is set, every process that a test starts compiles all that it imports: the suite takes twice as long.
 unexport PYTHONDONTWRITEBYTECODE
@@ -15,18 +17,28 @@ help:  ## print this list
 
 setup: $(STAMP)  ## build .venv with Holdfast, all extras and the development tools
 
-$(STAMP): pyproject.toml constraints.txt
+# Installs Holdfast with the extras $(1) into .venv, and says how far it is. The pip that comes with Python 3.11 takes twice
+# as long to find out what belongs together. What is imported is compiled then; most of it never is.
+define install
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	@echo "installing into $(VENV): about 90 packages, which takes some minutes ..."
-	@$(BIN)/python -m pip install --disable-pip-version-check --progress-bar off -c constraints.txt -e '.[all,dev]' \
-		>$(VENV)/pip.log 2>&1 & pip=$$!; \
+	@{ $(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt pip && $(BIN)/python -m pip install \
+		--disable-pip-version-check --progress-bar off --no-compile -c constraints.txt -e '.$(1)'; } >$(VENV)/pip.log 2>&1 & pip=$$!; \
 	while kill -0 $$pip 2>/dev/null; do \
-		sleep 2; printf '\r  %s packages collected, %s ' "$$(grep -c ^Collecting $(VENV)/pip.log)" \
+		sleep 1; printf '\r  %s packages collected, %s ' "$$(grep -c ^Collecting $(VENV)/pip.log)" \
 			"$$(grep -q '^Installing collected' $(VENV)/pip.log && echo 'installing' || echo 'downloading')"; \
 	done; echo; wait $$pip || { tail -n 40 $(VENV)/pip.log; exit 1; }
 	@touch $@
+endef
 
-run: setup  ## see it work: a session killed half-way and resumed, on an embedded SQLite file
+$(STAMP): pyproject.toml constraints.txt
+	@echo "installing Holdfast, all extras and the development tools into $(VENV): about 90 packages, some minutes ..."
+	$(call install,$(EVERYTHING))
+
+$(SMALL): pyproject.toml constraints.txt
+	@echo "installing Holdfast into $(VENV) ..."
+	$(call install,)
+
+run: $(if $(wildcard $(STAMP)),$(STAMP),$(SMALL))  ## see it work: a session killed half-way and resumed, on an embedded SQLite file
 	@$(BIN)/holdfast demo
 
 # Many tests wait for other processes: two more than there are cores take less time. HOLDFAST_PATIENCE=12 gives every

@@ -12,8 +12,9 @@ import sys
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from itertools import accumulate, islice, repeat
+from itertools import accumulate, islice
 from operator import attrgetter
+from typing import Any
 
 import msgspec
 from xxhash import xxh3_64_intdigest
@@ -189,7 +190,7 @@ def check_parts(session_id: str, parts: Iterable[JournalPart], after: int, last:
     for part in parts:
         row, begins, ends = part.row, part.first, part.last
         first, last_here = row.first, row.last
-        if not is_sound(part.writer, row):
+        if not are_sound(part.writer, _columns_of(row)):
             ends = min(last_here, ends) if type(last_here) is int else expected
             raise CorruptSessionError(session_id, _place(expected, ends), "the record was changed after it was written")
         begins = first if first > begins else begins
@@ -214,7 +215,12 @@ _columns_of = msgspec.structs.astuple
 
 def is_sound(writer: str, row: JournalRow) -> bool:
     """Whether a row is as it was written."""
-    first, last, at, later, checksum, body, size = _columns_of(row)
+    return are_sound(writer, _columns_of(row))
+
+
+def are_sound(writer: str, columns: tuple[Any, ...]) -> bool:
+    """The same of the columns of a row, for those who need no more of it."""
+    first, last, at, later, checksum, body, size = columns
     extras = _NO_EXTRAS if later is None and size is None else f"{later}/{size}/"
     return (
         row_checksum(f"{writer}/{first}/{last}/{at}/{extras}", body) == checksum
@@ -243,18 +249,21 @@ def decode_parts(session_id: str, parts: Iterable[JournalPart], blobs: Mapping[s
     entries: list[Entry] = []
     for part in parts:
         row = part.row
-        is_whole = part.first <= row.first and row.last <= part.last  # as nearly always
-        begins, ends = (row.first, row.last) if is_whole else (part.begins, min(row.last, part.last))
+        begins, ends, is_whole = row.first, row.last, True  # as nearly always
+        if begins < part.first or ends > part.last:
+            begins, ends, is_whole = part.begins, min(ends, part.last), False
         records = _records_of(session_id, part, is_whole, blobs)
         if len(records) != ends - begins + 1:
             raise CorruptSessionError(
                 session_id, _place(begins, ends), "the row has more or fewer records than positions"
             )
+        at = row.at
         if row.later is None:
-            entries += map(Entry, range(begins, ends + 1), repeat(row.at), records)
+            for position, record in enumerate(records, begins):
+                entries.append(Entry(position, at, record))
         else:
             later = _delays_or_corrupt(session_id, row)[begins - row.first :]
-            entries += map(Entry, range(begins, ends + 1), [row.at + delay for delay in later], records)
+            entries += map(Entry, range(begins, ends + 1), [at + delay for delay in later], records)
     return entries
 
 
@@ -276,6 +285,16 @@ def delays_in(row: JournalRow) -> list[int]:
     if row.later is None:
         return [0] * (row.last - row.first + 1)
     return list(accumulate(_delays_decoder.decode(row.later)))
+
+
+def times_in(columns: tuple[Any, ...]) -> list[int]:
+    """When each record of a sound row was written; raises `msgspec.MsgspecError` or `ValueError` if it does not say."""
+    first, last, at, later, *_ = columns
+    times = list(accumulate(_delays_decoder.decode(later), initial=at))
+    del times[0]
+    if len(times) != last - first + 1 or min(times) < MIN_INTEGER or max(times) > MAX_INTEGER:
+        raise ValueError("there are not as many times as records, or they do not fit into 64 bits")
+    return times
 
 
 def _bodies_of(part: JournalPart) -> list[msgspec.Raw]:

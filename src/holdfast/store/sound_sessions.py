@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import repeat
+from typing import Any, Protocol, runtime_checkable
 
 import msgspec
 
@@ -11,7 +13,7 @@ from holdfast.core.records import Entry, decode_records
 from holdfast.core.state import Session
 from holdfast.core.summary import summarize
 from holdfast.store.codec import DOLLAR
-from holdfast.store.journal_rows import JournalPart, JournalRow, decode_parts, is_sound
+from holdfast.store.journal_rows import JournalPart, are_sound, decode_parts, times_in
 from holdfast.store.session_rows import SessionRow
 
 LOADED_ENTRIES = 5_000
@@ -30,33 +32,53 @@ class CheckedPage(msgspec.Struct, frozen=True):
     next: str | None
 
 
+class Span(msgspec.Struct, frozen=True):
+    """Sessions that are next to each other in a listing, by their numbers in the store."""
+
+    newest: int
+    oldest: int
+
+
+@runtime_checkable
+class SpannedStore(Protocol):
+    """A store whose sessions several processes can check at the same time, each some spans of them."""
+
+    async def spans(self, sessions: int) -> list[Span]:
+        """All sessions that there are now, in spans of so many, the newest first; none if they cannot be listed.
+
+        A session that is deleted later is missing from its span, and a new one is in none.
+        """
+        ...
+
+    async def checked_span(self, span: Span) -> CheckedPage:
+        """The sessions of a span, as `Store.checked` gives a page of them."""
+        ...
+
+
 def is_row_of(row: SessionRow, session: Session) -> bool:
     """Whether a row says what the journal of its session says."""
     return session.started is not None and session.position == row.position and summarize(session) == row.summary
 
 
-def fold_plain(session_id: str, rows: Iterable[JournalRow], position: int) -> Session | None:
+def fold_plain(session_id: str, rows: Iterable[tuple[Any, ...]], position: int) -> Session | None:
     """The session of a whole journal up to a position, if all its rows are plain: sound, and without packing or blobs.
 
-    None if not: then `check_parts` and `fold_sound` do the same for any journal, in twice the time.
+    The rows are the columns of `JournalRow`. None if they are not plain: then `check_parts` and `fold_sound` do the
+    same for any journal, in twice the time.
     """
     session = Session(session_id)
     apply, reached = session.apply, 0
     try:
-        for row in rows:
-            if row.first != reached + 1 or row.size is not None or DOLLAR in row.body or not is_sound(session_id, row):
+        for columns in rows:
+            first, last, at, later, _, body, size = columns
+            if first != reached + 1 or size is not None or DOLLAR in body or not are_sound(session_id, columns):
                 return None
-            if row.later is None:
-                at = row.at
-                for record in decode_records(row.body):
-                    reached += 1
-                    apply(Entry(reached, at, record))
-            else:
-                for entry in decode_parts(session_id, [JournalPart(row, row.first, row.last, session_id)], {}):
-                    reached += 1
-                    apply(entry)
-            if reached != row.last:
+            records = decode_records(body)
+            if len(records) != last - reached:
                 return None
+            for record, written in zip(records, repeat(at) if later is None else times_in(columns), strict=False):
+                reached += 1
+                apply(Entry(reached, written, record))
     except (HoldfastError, msgspec.MsgspecError, ValueError, RecursionError):
         return None
     return session if reached == position else None

@@ -74,6 +74,41 @@ async def test_a_check_doubts_what_is_damaged_and_nothing_else(path: str, damage
         assert sorted(session.id for session in page.sound) == OTHERS
 
 
+@pytest.mark.parametrize("size", [1, 2, 3, 4, 5])
+async def test_spans_have_every_session_once(path: str, size: int) -> None:
+    await write_sessions(path)
+    async with SqliteStore(path) as store:
+        pages = [await store.checked_span(span) for span in await store.spans(size)]
+        listed = [row.session_id for row in await store.all_sessions()]
+        assert [session.id for page in pages for session in page.sound] == listed
+        assert [len(page.sound) for page in pages] == [size] * (4 // size) + [4 % size] * (4 % size > 0)
+
+
+async def test_a_span_keeps_its_bounds_when_others_come_and_go(path: str) -> None:
+    await write_sessions(path)
+    async with SqliteStore(path) as store:
+        first, second = await store.spans(2)
+        await begin(store, "later")
+        edit(path, "DELETE FROM sessions WHERE id = 'large'")
+        assert [session.id for session in (await store.checked_span(first)).sound] == ["hurt"]
+        assert [session.id for session in (await store.checked_span(second)).sound] == ["fork", "other"]
+
+
+async def test_an_empty_store_has_no_spans(path: str) -> None:
+    async with SqliteStore(path) as store:
+        assert await store.spans(1_000) == []
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+async def test_a_check_of_spans_doubts_what_is_damaged_and_nothing_else(path: str, damage: str) -> None:
+    await write_sessions(path)
+    edit(path, damage)
+    async with SqliteStore(path) as store:
+        pages = [await store.checked_span(span) for span in await store.spans(3)]
+        assert [session_id for page in pages for session_id in page.doubtful] == ["hurt"]
+        assert sorted(session.id for page in pages for session in page.sound) == OTHERS
+
+
 async def test_a_check_finds_sound_sessions_sound(path: str) -> None:
     await write_sessions(path)
     async with SqliteStore(path) as store:

@@ -7,26 +7,31 @@ is decoded by SQLite's driver itself.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import groupby, islice
 from operator import itemgetter
 from typing import Any
 
+import msgspec
+
 from holdfast.core.errors import HoldfastError
-from holdfast.core.limits import MAX_INTEGER
+from holdfast.core.limits import MAX_INTEGER, MIN_INTEGER
 from holdfast.core.state import Session
 from holdfast.core.summary import summarize
 from holdfast.store.filters import cursor_of
 from holdfast.store.journal_rows import JournalPart, JournalRow, blobs_of, check_parts
 from holdfast.store.leases import LeaseState
-from holdfast.store.sound_sessions import LOADED_ENTRIES, CheckedPage, fold_plain, fold_sound
+from holdfast.store.sound_sessions import LOADED_ENTRIES, CheckedPage, Span, fold_plain, fold_sound
 from holdfast.store.sqlite import statements as sql
 
 _TOGETHER = 500
 """Sessions of one statement: as many parameters as every version of SQLite takes."""
 
+_LINES_AT_ONCE = 256
+"""Rows of journals that are in memory at a time: each may be large."""
+
 _SESSION_ID, _POSITION, _SHARES, _ROW = 0, 1, 2, 3
-_LEASE_END, _NUM = 5, -1
+_OWNER, _LEASE_END, _NUM = 3, 5, -1
 
 JOURNALS = (
     "SELECT s.id, s.position, EXISTS (SELECT 1 FROM shares WHERE session = s.num), "
@@ -35,7 +40,14 @@ JOURNALS = (
 )
 
 
-ROWS = f"SELECT {sql.ROW}, num FROM sessions WHERE num < ? ORDER BY num DESC LIMIT ?"
+ROWS = f"SELECT {sql.ROW}, num FROM sessions WHERE num BETWEEN ? AND ? ORDER BY num DESC"
+NUMBERS = "SELECT num FROM sessions WHERE num < ? ORDER BY num DESC LIMIT ?"
+IDS = "SELECT num, id FROM sessions WHERE num BETWEEN ? AND ? ORDER BY num DESC"
+NEWEST = (
+    "SELECT num FROM (SELECT num, row_number() OVER (ORDER BY num DESC) AS place FROM sessions)"
+    " WHERE (place - 1) % ? = 0 ORDER BY num DESC"
+)
+"""The newest session of each span."""
 FORKS = "SELECT DISTINCT session FROM shares WHERE session BETWEEN ? AND ?"
 OWN_JOURNALS = (
     f"SELECT s.num, {sql.ROW_COLUMNS} FROM sessions s CROSS JOIN journal j ON j.session = s.num"
@@ -43,51 +55,88 @@ OWN_JOURNALS = (
 )
 
 
-def checked_page(connection: sqlite3.Connection, before: int | None, limit: int) -> CheckedPage | None:
-    """See `Store.checked`; None if part of what has to be read cannot be."""
+def spans_of(connection: sqlite3.Connection, sessions: int) -> list[Span]:
+    """See `SpannedStore.spans`."""
+    try:
+        newest = [num for (num,) in connection.execute(NEWEST, (sessions,))]
+    except sqlite3.DatabaseError:  # a page is damaged
+        return []
+    oldest = [num + 1 for num in newest[1:]]
+    return [Span(*each) for each in zip(newest, [*oldest, MIN_INTEGER], strict=True)] if newest else []
+
+
+def checked_page(connection: sqlite3.Connection, before: int | None, limit: int) -> CheckedPage:
+    """See `Store.checked`."""
+    found = connection.execute(NUMBERS, (MAX_INTEGER if before is None else before, limit + 1))
+    numbers = [num for (num,) in found]
+    after = cursor_of(numbers[limit - 1]) if len(numbers) > limit > 0 else None
+    if not (numbers := numbers[:limit]):
+        return CheckedPage([], set(), [], after)
+    page = checked_span(connection, Span(numbers[0], numbers[-1]))
+    return msgspec.structs.replace(page, next=after)
+
+
+def checked_span(connection: sqlite3.Connection, span: Span) -> CheckedPage:
+    """See `SpannedStore.checked_span`. Where part of it cannot be read, its sessions are looked at one by one."""
     text_factory, connection.text_factory = connection.text_factory, str  # strict, and done in C
     try:
-        rows = connection.execute(ROWS, (MAX_INTEGER if before is None else before, limit + 1)).fetchall()
-        page = CheckedPage([], set(), [], cursor_of(rows[limit - 1][_NUM]) if len(rows) > limit > 0 else None)
-        if rows := rows[:limit]:
-            _check_rows(connection, rows, page)
-        return page
+        return _check_rows(connection, span)
     except sqlite3.DatabaseError:  # a page is damaged, or a text is none
-        return None
+        connection.text_factory = text_factory
+        found = connection.execute(IDS, (span.oldest, span.newest)).fetchall()
+        if len(found) < 2:
+            return CheckedPage([], set(), [session_id for _, session_id in found], None)
+        pages = [checked_span(connection, Span(num, num)) for num, _ in found]
+        return CheckedPage(
+            [session for page in pages for session in page.sound],
+            {session_id for page in pages for session_id in page.held},
+            [session_id for page in pages for session_id in page.doubtful],
+            None,
+        )
     finally:
         connection.text_factory = text_factory
 
 
-def _check_rows(connection: sqlite3.Connection, rows: Sequence[tuple[Any, ...]], page: CheckedPage) -> None:
-    listed = {row[_NUM]: row for row in rows}
-    reach = min(listed), max(listed)
+def _own_lines(connection: sqlite3.Connection, reach: tuple[int, int]) -> Iterator[tuple[Any, ...]]:
+    """The journals of sessions, some rows at a time: to go to SQLite and back for each takes a sixth of the check."""
+    found = connection.execute(OWN_JOURNALS, (*reach, LOADED_ENTRIES))
+    while lines := found.fetchmany(_LINES_AT_ONCE):
+        yield from lines
+
+
+def _check_rows(connection: sqlite3.Connection, span: Span) -> CheckedPage:
+    """All of them are folded first, and compared then: to change from one to the other for each takes longer."""
+    page = CheckedPage([], set(), [], None)
+    reach = span.oldest, span.newest
+    listed = {row[_NUM]: row for row in connection.execute(ROWS, reach)}
     forks = {num for (num,) in connection.execute(FORKS, reach)}
     now = sql.judged_now_ms()
-    sound: set[int] = set()
-    for num, lines in groupby(connection.execute(OWN_JOURNALS, (*reach, LOADED_ENTRIES)), key=itemgetter(0)):
-        row = listed[num]
-        session_id, position, epoch, owner, until = row[:_LEASE_END]
+    folded: list[tuple[int, Session]] = []
+    for num, lines in groupby(_own_lines(connection, reach), key=itemgetter(0)):
+        session_id, position, epoch, owner, until = listed[num][:_LEASE_END]
         if type(position) is not int or type(epoch) is not int:
             continue
-        if not isinstance(owner, str | None) or not isinstance(until, int | None):
+        if (owner is not None and type(owner) is not str) or (until is not None and type(until) is not int):
             continue
         if num in forks:
             session = _alone(connection, session_id, LOADED_ENTRIES)
         else:
-            own = [JournalRow(*line[1:]) for line in lines]
+            own = [line[1:] for line in lines]
             session = fold_plain(session_id, own, position)
             if session is None:
-                parts = [JournalPart(each, 1, position, session_id) for each in own]
+                parts = [JournalPart(JournalRow(*each), 1, position, session_id) for each in own]
                 session = _folded(connection, session_id, parts, position)
-        if session is None or session.started is None:
-            continue
+        if session is not None and session.started is not None:
+            folded.append((num, session))
+    for num, session in reversed(folded):  # the newest first, as they are listed
+        row = listed[num]
         if sql.summary_columns(summarize(session)) == row[_LEASE_END:_NUM]:
+            del listed[num]
             page.sound.append(session)
-            sound.add(num)
-            if owner is not None and LeaseState(position, epoch, owner, until).holder(now) is not None:
-                page.held.add(session_id)
-    page.sound.reverse()  # the newest first, as they are listed
-    page.doubtful.extend(row[_SESSION_ID] for num, row in listed.items() if num not in sound)
+            if row[_OWNER] is not None and LeaseState(*row[_POSITION:_LEASE_END]).holder(now) is not None:
+                page.held.add(session.id)
+    page.doubtful.extend(row[_SESSION_ID] for row in listed.values())
+    return page
 
 
 def load_sound(connection: sqlite3.Connection, session_ids: Sequence[str], longest: int) -> list[Session]:

@@ -10,7 +10,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from pathlib import Path
 from typing import TypeVar
 
 from holdfast.core.decide import Message
@@ -31,7 +30,7 @@ from holdfast.store.mailbox import MailboxItem, MessageReceipt
 from holdfast.store.off_loop import off_loop
 from holdfast.store.overview import SessionTotals, Trait
 from holdfast.store.session_rows import SessionFilter, SessionPage, SessionRow
-from holdfast.store.sound_sessions import LOADED_ENTRIES, CheckedPage
+from holdfast.store.sound_sessions import LOADED_ENTRIES, CheckedPage, Span
 from holdfast.store.sqlite import inventory, overview, upkeep
 from holdfast.store.sqlite import shared_history as sharing
 from holdfast.store.sqlite import statements as sql
@@ -51,7 +50,7 @@ from holdfast.store.sqlite.schema import (
     never_waiting,
     prepare,
 )
-from holdfast.store.sqlite.sound_sessions import checked_page, load_sound
+from holdfast.store.sqlite.sound_sessions import checked_page, checked_span, load_sound, spans_of
 from holdfast.store.sqlite.writer import NotHereError, Work, Writer
 from holdfast.store.upkeep import OpenChild, OpenSession, in_range
 from holdfast.store.watch import LiveItem, LiveStream, Watch, Watches
@@ -113,7 +112,7 @@ class SqliteStore(PermitsOfSqlite):
     def _prepare(self) -> StoreConnection:
         """A connection that never waits, to a file that is created or migrated first if need be."""
         try:
-            Path(self._path).parent.mkdir(parents=True, exist_ok=True)
+            os.makedirs(os.path.dirname(self._path), exist_ok=True)
         except OSError as error:
             raise StoreUnavailableError(self.url, str(error)) from None
         connection = connect(self._path, self.url)
@@ -262,10 +261,17 @@ class SqliteStore(PermitsOfSqlite):
         return await self._run_read("", lambda connection: load_sound(connection, session_ids, longest))
 
     async def checked(self, *, after: str | None = None, limit: int = READ_LIMIT) -> CheckedPage:
-        """See `Store.checked`. Where part of the file is damaged, its sessions are looked at one by one."""
+        """See `Store.checked`."""
         before = parse_cursor(after)
-        page = await self._run_read("", lambda connection: checked_page(connection, before, in_range(limit)))
-        return await super().checked(after=after, limit=limit) if page is None else page
+        return await self._run_read("", lambda connection: checked_page(connection, before, in_range(limit)))
+
+    async def spans(self, sessions: int) -> list[Span]:
+        """See `SpannedStore.spans`."""
+        return await self._run_read("", lambda connection: spans_of(connection, sessions))
+
+    async def checked_span(self, span: Span) -> CheckedPage:
+        """See `SpannedStore.checked_span`."""
+        return await self._run_read("", lambda connection: checked_span(connection, span))
 
     async def _last_entries(self, session_ids: Sequence[str], limit: int) -> dict[str, list[Entry]]:
         return await self._run_read("", lambda connection: overview.last_entries(connection, session_ids, limit))

@@ -17,6 +17,7 @@ from holdfast.core.state import State
 from holdfast.store.postgres import notify, shared_history
 from holdfast.store.postgres import upkeep as postgres
 from holdfast.store.postgres.presence import DEAD
+from holdfast.store.postgres.statements import conditions
 from holdfast.store.postgres.store import PostgresStore
 from holdfast.store.session_rows import SessionFilter
 from holdfast.store.sqlite import overview, sound_sessions, statements, upkeep
@@ -43,6 +44,9 @@ SQLITE: dict[str, tuple[str, tuple[Any, ...]]] = {
 }
 
 TWO = ["default", "other"]
+PROCESSES = SessionFilter(program="process", states=[State.RUNNING, State.PAUSED], children=True, services=TWO)
+"""What an agent's runtime looks for, among many other children."""
+
 SQLITE_OF_TWO: dict[str, tuple[str, tuple[Any, ...]]] = {
     "due": (upkeep.served(upkeep.DUE, TWO), (-1, 10_000, *TWO, 5)),
     "open sessions": (upkeep.served(upkeep.OPEN_SESSIONS, TWO), ("run", 10_000, *TWO, 5)),
@@ -50,9 +54,16 @@ SQLITE_OF_TWO: dict[str, tuple[str, tuple[Any, ...]]] = {
     "children": (upkeep.served(upkeep.OPEN_CHILDREN, TWO), (10_000, *TWO, 5)),
     "ended": (upkeep.served(upkeep.OVER, TWO), (10_000, *TWO, 5)),
     "listed": overview.listing(SessionFilter(services=TWO), None, 5),
+    "living children of a program": overview.listing(PROCESSES, None, 5),
     "listed by state": overview.listing(SessionFilter(services=TWO, states=[State.PAUSED]), None, 5),
 }
 """The same of two services, and listings: SQLite plans those otherwise."""
+
+
+def _listing(where: SessionFilter) -> tuple[str, tuple[Any, ...]]:
+    condition, values = conditions(where, None)
+    return f"select id from holdfast.sessions where {condition} order by num desc limit 5", tuple(values)
+
 
 POSTGRES: dict[str, tuple[str, tuple[Any, ...]]] = {
     "dead": (DEAD, ()),
@@ -67,6 +78,7 @@ POSTGRES: dict[str, tuple[str, tuple[Any, ...]]] = {
     "ended": (postgres.OVER, (1, ["default"], 1)),
     "changes": (notify._MARKS, (["s"],)),
     "families": (shared_history.READ_MANY, (["s", "s.q-0"], 0, 1)),
+    "living children of a program": _listing(PROCESSES),
 }
 
 
@@ -109,7 +121,8 @@ INSERT INTO sessions (num, id, state, position, epoch, pending, waiting_for, due
                       program_kind, program, parent, service, needs, asks, turns, tokens, cost, title, labels,
                       failure, ended_at)
 SELECT n, 's-' || n, CASE WHEN n % 2 THEN 'completed' ELSE 'paused' END, 1, 0, 1, 'timer', n, n, n,
-       'native', 'p', CASE WHEN n <= 10 THEN 'parent' END, CASE WHEN n % 3 THEN 'default' ELSE 'other' END, 'run',
+       'native', CASE WHEN n <= 20 THEN 'process' ELSE 'p' END,
+       CASE WHEN n <= 10 OR n > 2000 THEN 'parent' END, CASE WHEN n % 3 THEN 'default' ELSE 'other' END, 'run',
        0, 0, 0, 0, '', '', '', CASE WHEN n % 2 THEN n END
   FROM numbers;
 INSERT INTO mailbox (session, key, at, digest, body) SELECT num, 'k', 0, '', '{}' FROM sessions WHERE num <= 20;
@@ -152,6 +165,7 @@ INDEXES = {
     "mail": "mailbox_waiting",
     "children": "sessions_children",
     "ended": "sessions_ended",
+    "living children of a program": "sessions_programs",
 }
 
 

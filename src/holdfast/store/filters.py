@@ -11,6 +11,11 @@ from holdfast.core.values import check_number, check_value
 from holdfast.store.session_rows import SessionFilter
 
 
+def is_of_living_children(where: SessionFilter) -> bool:
+    """Whether a filter is for sessions of any parent that have not ended, which have indexes of their own."""
+    return where.children is True and where.parent is None and set(where.states) == {State.RUNNING, State.PAUSED}
+
+
 def matches(where: SessionFilter, session_id: str, summary: Summary) -> bool:
     """Whether a session meets all conditions of a filter that its summary decides: all but `has_mail`."""
     return (

@@ -69,6 +69,8 @@ create index sessions_leased on holdfast.sessions (lease_until) where lease_unti
 create index sessions_open on holdfast.sessions (service, needs, num) where owner is null and needs <> '';
 create index sessions_children on holdfast.sessions (service, num)
     where parent is not null and state in ('running', 'paused');
+create index sessions_programs on holdfast.sessions (service, program, num)
+    where parent is not null and state in ('running', 'paused');
 create index sessions_ended on holdfast.sessions (service, ended_at) where ended_at is not null;
 
 create table holdfast.journal (  -- a row for each commit

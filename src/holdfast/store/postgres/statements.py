@@ -19,7 +19,7 @@ from holdfast.core.summary import Summary
 from holdfast.store.codec import encode_value
 from holdfast.store.commits import StateWrite
 from holdfast.store.errors import CorruptSessionError, StateConflictError
-from holdfast.store.filters import prefix_end
+from holdfast.store.filters import is_of_living_children, prefix_end
 from holdfast.store.postgres.presence import GONE
 from holdfast.store.session_rows import SessionFilter, SessionRow
 
@@ -116,10 +116,11 @@ _HOLDS_TEXT = " or ".join(
 
 def conditions(where: SessionFilter, before: int | None) -> tuple[str, list[Any]]:
     """A filter as a condition with its parameters."""
+    are_living = is_of_living_children(where)  # said in words, so that any plan may use their indexes
     given = [
         (condition, escape(value) if isinstance(value, str) else value)
         for condition, value in (
-            ("state = any(${}::text[])", list(where.states) or None),
+            ("state = any(${}::text[])", None if are_living else list(where.states) or None),
             ("program = ${}", where.program),
             ("parent = ${}", where.parent),
             ("service = any(${}::text[])", list(map(escape, where.services)) or None),
@@ -138,6 +139,8 @@ def conditions(where: SessionFilter, before: int | None) -> tuple[str, list[Any]
         if value is not None
     ]
     texts = [condition.format(number) for number, (condition, _) in enumerate(given, 1)]
+    if are_living:
+        texts.append("state in ('running', 'paused')")
     if where.asking:
         texts.append("asks > 0")
     if where.children is not None:

@@ -15,7 +15,6 @@ import os
 import socket
 import time
 from functools import cached_property
-from pathlib import Path
 
 import msgspec
 
@@ -49,15 +48,15 @@ class _Frame(msgspec.Struct, frozen=True, array_like=True):
 _decoder = msgspec.msgpack.Decoder(_Frame)
 
 
-def socket_directory(path: str) -> Path:
+def socket_directory(path: str) -> str:
     """Where the sockets of a file's listeners are: beside it, or in a temporary directory if its path is long."""
-    beside = Path(f"{os.path.realpath(path)}-live")
+    beside = f"{os.path.realpath(path)}-live"
     if len(os.fsencode(beside)) <= PATH_BYTES:
         return beside
     import tempfile  # hardly anybody's path is that long
 
     name = hashlib.sha256(os.fsencode(beside)).hexdigest()[:16]
-    return Path(tempfile.gettempdir()) / f"holdfast-{os.getuid()}-{name}-live"
+    return os.path.join(tempfile.gettempdir(), f"holdfast-{os.getuid()}-{name}-live")
 
 
 class SocketStreams(LiveStreams):
@@ -72,14 +71,14 @@ class SocketStreams(LiveStreams):
         self._loop: asyncio.AbstractEventLoop | None = None
 
     @cached_property
-    def directory(self) -> Path:
+    def directory(self) -> str:
         """Where the sockets of all listeners are."""
         return socket_directory(self._path)
 
     @property
-    def own(self) -> Path:
+    def own(self) -> str:
         """The path of the own socket."""
-        return self.directory / self.name
+        return os.path.join(self.directory, self.name)
 
     def add(self, session_id: str) -> LiveStream:
         if self._socket is None:
@@ -95,8 +94,8 @@ class SocketStreams(LiveStreams):
         opened = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         try:
             opened.setblocking(False)
-            self.directory.mkdir(mode=0o700, exist_ok=True)
-            opened.bind(str(self.own))
+            os.makedirs(self.directory, mode=0o700, exist_ok=True)
+            opened.bind(self.own)
             self._loop = asyncio.get_running_loop()
             self._loop.add_reader(opened, self._read)
         except OSError:  # as where the directory cannot be written: listeners of this object still hear each other
@@ -127,8 +126,8 @@ class SocketStreams(LiveStreams):
             self._loop.remove_reader(opened)
         opened.close()
         with contextlib.suppress(OSError):
-            self.own.unlink()
-            self.directory.rmdir()  # only if nobody else listens
+            os.unlink(self.own)
+            os.rmdir(self.directory)  # only if nobody else listens
 
 
 class SocketPublisher:
@@ -201,14 +200,15 @@ class SocketPublisher:
         session_id = frame.session_id
         is_behind = (name, session_id) in self._behind
         sent = _Frame(session_id, [None, *frame.payloads]) if is_behind else frame
+        path = os.path.join(self._streams.directory, name)
         try:
-            self._socket.sendto(msgspec.msgpack.encode(sent), str(self._streams.directory / name))
+            self._socket.sendto(msgspec.msgpack.encode(sent), path)
             self._behind.discard((name, session_id))
         except (ConnectionRefusedError, FileNotFoundError):  # its process died, or listens no more
             self._others.remove(name)
             self._behind = {each for each in self._behind if each[0] != name}
             with contextlib.suppress(OSError):
-                os.unlink(self._streams.directory / name)
+                os.unlink(path)
         except OSError:  # it does not keep up
             self._behind.add((name, session_id))
 

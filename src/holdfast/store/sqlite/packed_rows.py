@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 import msgspec
 
 from holdfast.store.commits import Commit
-from holdfast.store.journal_rows import JournalRow, is_sound, packed_row
+from holdfast.store.journal_rows import JournalRow, are_sound, packed_row
 from holdfast.store.limits import ROW_RECORDS, SMALL_ROW_BYTES
 from holdfast.store.sqlite import statements as sql
 
@@ -55,7 +55,7 @@ def _runs(session_id: str, rows: Iterable[_Stored]) -> Iterator[list[_Stored]]:
     """Rows that can be packed into one, each time two or more. What is damaged is none of them, and stays as it is."""
     run: list[_Stored] = []
     for number, row in rows:
-        is_fit = is_sound(session_id, row)
+        is_fit = are_sound(session_id, msgspec.structs.astuple(row))
         if not is_fit or (run and (row.first != run[-1][1].last + 1 or row.last >= run[0][1].first + ROW_RECORDS)):
             if len(run) > 1:
                 yield run

@@ -6,7 +6,6 @@ import os
 import sqlite3
 import time
 from functools import cached_property
-from urllib.parse import quote
 
 from holdfast.store.errors import SchemaVersionError, StoreReplacedError, StoreUnavailableError
 from holdfast.store.limits import BUSY_TIMEOUT_MS
@@ -77,6 +76,8 @@ CREATE INDEX sessions_held ON sessions (lease_lock) WHERE lease_lock IS NOT NULL
 CREATE INDEX sessions_leased ON sessions (lease_until) WHERE lease_until IS NOT NULL;
 CREATE INDEX sessions_open ON sessions (service, needs, num) WHERE owner IS NULL AND needs <> '';
 CREATE INDEX sessions_children ON sessions (service, num) WHERE parent IS NOT NULL AND state IN ('running', 'paused');
+CREATE INDEX sessions_programs ON sessions (service, program, num)
+    WHERE parent IS NOT NULL AND state IN ('running', 'paused');
 CREATE INDEX sessions_ended ON sessions (service, ended_at) WHERE ended_at IS NOT NULL;
 
 CREATE TABLE journal (  -- a row for each commit, or for many old ones
@@ -253,6 +254,8 @@ def can_write(path: str) -> bool:
 
 def _readable(path: str) -> str:
     """The URI of a file that can only be read. If it has no log, nobody is writing to it, and none has to be made."""
+    from urllib.parse import quote  # hardly any process may only read
+
     return f"file:{quote(path)}?mode=ro{'' if os.path.exists(f'{path}-wal') else '&immutable=1'}"
 
 

@@ -18,7 +18,7 @@ from holdfast.store.codec import decode_snapshot, encode_value, pack_blob, unpac
 from holdfast.store.commits import Checkpoint, Commit, CommitReceipt, Lease, Segment, Snapshot, StateWrite
 from holdfast.store.environment import SystemClock
 from holdfast.store.errors import CorruptSessionError, MessageTakenError
-from holdfast.store.filters import prefix_end
+from holdfast.store.filters import is_of_living_children, prefix_end
 from holdfast.store.journal_rows import JournalPart, JournalRow, in_order
 from holdfast.store.leases import NEW, LeaseState, commit_epoch, lease_columns, write_versions
 from holdfast.store.session_rows import SessionFilter, SessionRow
@@ -198,16 +198,14 @@ ROW_COLUMNS = "j.first, j.last, j.at, j.later, j.checksum, CAST(j.body AS BLOB),
 # The row with a position is the last one that begins there or before.
 ROW_WITH = "coalesce((SELECT max(first) FROM journal WHERE session = {session} AND first <= {position}), 0)"
 # Parameters: the number of the session, the first position, and the last.
-_OWN = (
+_ROWS = (
     f"SELECT {ROW_COLUMNS} FROM journal j"
     f" WHERE j.session = ?1 AND j.first BETWEEN {ROW_WITH.format(session='?1', position='?2')} AND ?3"
     " ORDER BY j.first"
 )
-_SHARED = (
-    f"SELECT {ROW_COLUMNS}, max(s.first, ?2), min(s.last, ?3), s.source_id FROM shares s CROSS JOIN journal j"
-    " ON j.session = s.source AND j.first BETWEEN"
-    f" {ROW_WITH.format(session='s.source', position='max(s.first, ?2)')} AND min(s.last, ?3)"
-    " WHERE s.session = ?1 AND s.first <= ?3 AND s.last >= ?2"
+_SHARES = (
+    "SELECT source, max(first, ?2), min(last, ?3), source_id FROM shares WHERE session = ?1"
+    " AND first <= ?3 AND last >= ?2"
 )
 
 
@@ -215,13 +213,18 @@ def read_journal(
     connection: sqlite3.Connection, session_id: str, num: int, after: int, limit: int
 ) -> list[JournalPart]:
     """The parts of a journal after a position, in order."""
-    first, last = after + 1, after + limit
-    own = connection.execute(_OWN, (num, first, last))
-    parts = [JournalPart(JournalRow(*row), first, last, session_id) for row in own]
-    shared = connection.execute(_SHARED, (num, first, last)).fetchall()
-    if shared:
-        parts = in_order([*parts, *(JournalPart(JournalRow(*row[:7]), *row[7:]) for row in shared)])
+    positions = (after + 1, after + limit)
+    parts = _parts(connection, num, *positions, session_id)
+    shares = connection.execute(_SHARES, (num, *positions)).fetchall()
+    if shares:
+        parts = in_order([*parts, *(part for share in shares for part in _parts(connection, *share))])
     return parts
+
+
+def _parts(connection: sqlite3.Connection, num: int, first: int, last: int, writer: str) -> list[JournalPart]:
+    """The rows that a session has written between two positions."""
+    rows = connection.execute(_ROWS, (num, first, last))
+    return [JournalPart(JournalRow(*row), first, last, writer) for row in rows]
 
 
 def read_blobs(connection: sqlite3.Connection, blob_ids: Iterable[str]) -> Mapping[str, bytes]:
@@ -406,12 +409,10 @@ def row_of(row: tuple[Any, ...], now: int) -> SessionRow:
 
 
 def listed_table(where: SessionFilter) -> str:
-    """Where a listing looks: for the children that live, in the index that has no others."""
-    return "sessions INDEXED BY sessions_children" if _is_of_living_children(where) else "sessions"
-
-
-def _is_of_living_children(where: SessionFilter) -> bool:
-    return where.children is True and where.parent is None and set(where.states) == {State.RUNNING, State.PAUSED}
+    """Where a listing looks: for the children that live, in an index that has no others."""
+    if not is_of_living_children(where):
+        return "sessions"
+    return f"sessions INDEXED BY {'sessions_children' if where.program is None else 'sessions_programs'}"
 
 
 _STATES = [state for state in State if state is not State.ABSENT]
@@ -426,7 +427,7 @@ def _is_narrow(where: SessionFilter) -> bool:
 def conditions(where: SessionFilter, before: int | None) -> tuple[str, list[Any]]:
     """A filter as a condition with its parameters."""
     parts: list[tuple[str, list[Any]]] = [("1", [])]
-    if _is_of_living_children(where):
+    if is_of_living_children(where):
         parts.append((LIVING, []))
     elif where.states:
         parts.append((among("state", where.states), list(where.states)))

@@ -140,7 +140,7 @@ def _parse_response(item: dict[str, Any]) -> GivenAnswer:
 
 
 def _check_query_id(query: object) -> str:
-    from holdfast.engine.host_view import is_query_path
+    from holdfast.engine.query_paths import is_query_path
 
     if not isinstance(query, str) or not is_query_path(query):
         raise InputError(f"{json.dumps(query)} is not a query id; query ids look like q-0, or q-3.q-0 for a child")

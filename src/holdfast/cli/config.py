@@ -6,10 +6,12 @@ The file is written by whoever works in the project, and may name code to run: s
 from __future__ import annotations
 
 import os
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from holdfast.cli.errors import InputError
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 CONFIG_FILE = "holdfast.toml"
 

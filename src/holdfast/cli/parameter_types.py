@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 import click
@@ -116,7 +115,8 @@ def _strategies_in(file: str) -> list[str]:
     import ast
 
     try:
-        tree = ast.parse(Path(file).read_text(encoding="utf-8"))
+        with open(file, encoding="utf-8") as text:
+            tree = ast.parse(text.read())
     except (OSError, ValueError, SyntaxError):
         return []
     return [node.name for node in tree.body if isinstance(node, ast.AsyncFunctionDef)]

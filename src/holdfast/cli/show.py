@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -11,7 +12,7 @@ import msgspec
 from holdfast.agent.machine.queries import ApprovalCall
 from holdfast.cli.display.calls import call_lines
 from holdfast.cli.display.events import how_to_answer
-from holdfast.cli.engine import open_engine
+from holdfast.cli.engine import open_store
 from holdfast.cli.options import common, settings
 from holdfast.cli.output import ago, count, date, dim, duration, heading, one_line, plain, pretty, print_json
 from holdfast.cli.output import state as coloured_state
@@ -21,7 +22,7 @@ from holdfast.core.errors import ExitCode
 
 if TYPE_CHECKING:
     from holdfast.core.records import Entry
-    from holdfast.engine.holdfast import Holdfast
+    from holdfast.store.contract import Store
 
 
 @click.command("show")
@@ -38,37 +39,39 @@ def show_command(session: str, journal: bool, cells: bool, tree: bool, history: 
 
 async def _show(id_or_prefix: str, journal: bool, history: bool, cells: bool) -> int:
     from holdfast.core.errors import JournalError, TransitionError
+    from holdfast.engine.session_status import StoreReader, session_status
     from holdfast.store.errors import CorruptSessionError
 
-    async with open_engine() as hf:
-        session_id = await find_session(hf.store, id_or_prefix)
+    async with open_store() as store:
+        session_id = await find_session(store, id_or_prefix)
+        now = await store.server_time() or int(time.time() * 1000)
         try:
-            status = await hf.status(session_id, history=history)
+            status = await session_status(StoreReader(store), session_id, now, history=history)
         except (CorruptSessionError, JournalError, TransitionError):
-            await _show_readable(hf, session_id)
+            await _show_readable(store, session_id)
             raise
         if settings().json:
             if journal:
-                status["journal"] = [entry async for entry in hf.store.journal(session_id)]
+                status["journal"] = [entry async for entry in store.journal(session_id)]
             if cells:
-                status["cells"] = await _cells(hf, session_id)
+                status["cells"] = await _cells(store, session_id)
             print_json(status)
             return ExitCode.OK
         _print_status(status)
         if cells:
-            for cell in await _cells(hf, session_id):
+            for cell in await _cells(store, session_id):
                 where = heading(f"Turn {cell['turn']}, cell {cell['cell']}")
                 click.echo(f"\n{where}" + dim(f"  at {cell['position']}"))
                 click.echo(plain(cell["code"]))
                 click.echo(dim(plain(cell["printed"] or cell["told"])))
         if journal:
             click.echo("\n" + heading("Journal"))
-            async for entry in hf.store.journal(session_id):
+            async for entry in store.journal(session_id):
                 _print_entry(entry)
     return ExitCode.OK
 
 
-async def _cells(hf: Holdfast, session_id: str) -> list[dict[str, Any]]:
+async def _cells(store: Store, session_id: str) -> list[dict[str, Any]]:
     """The cells that have ended, each with what it came to."""
     from holdfast.agent.machine.queries import InputQuery, ReplyQuery
     from holdfast.agent.machine.records import BoundRecord
@@ -80,7 +83,7 @@ async def _cells(hf: Holdfast, session_id: str) -> list[dict[str, Any]]:
     replies: set[str] = set()
     inputs: set[str] = set()
     turn, code, found = 0, "", []
-    async for entry in hf.store.journal(session_id):
+    async for entry in store.journal(session_id):
         match entry.record:
             case PausedRecord(queries=queries):
                 replies |= {query.id for query in queries if isinstance(query, ReplyQuery)}
@@ -102,8 +105,8 @@ async def _cells(hf: Holdfast, session_id: str) -> list[dict[str, Any]]:
 async def _show_tree(id_or_prefix: str) -> int:
     from holdfast.agent.subagents.tree import session_tree
 
-    async with open_engine() as hf:
-        root = await session_tree(hf.store, await find_session(hf.store, id_or_prefix))
+    async with open_store() as store:
+        root = await session_tree(store, await find_session(store, id_or_prefix))
     if settings().json:
         print_json(root)
         return ExitCode.OK
@@ -124,14 +127,14 @@ async def _show_tree(id_or_prefix: str) -> int:
     return ExitCode.OK
 
 
-async def _show_readable(hf: Holdfast, session_id: str) -> None:
+async def _show_readable(store: Store, session_id: str) -> None:
     """Print as much of a damaged session as can be read."""
     if settings().json:
         return
     click.echo(f"{session_id}  {click.style('damaged', fg='red', bold=True)}; what can be read of its journal:")
     after = 0
     try:
-        while entries := await hf.store.read(session_id, after, 1):
+        while entries := await store.read(session_id, after, 1):
             _print_entry(entries[0])
             after = entries[0].position
     except Exception:

@@ -1,6 +1,7 @@
-"""`FoldedSession`: a session as a checkpoint keeps it, so that its journal need not be folded again."""
+"""`FoldedSession`: a session as a checkpoint keeps it, so that its journal need not be folded again.
 
-from __future__ import annotations
+The types of fields are evaluated here, and not kept as text: msgspec would compile every text again in each process.
+"""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Generic
@@ -31,7 +32,7 @@ class FoldedQuery(msgspec.Struct, Generic[AskedQuery], frozen=True, omit_default
     deaths: int = 0
 
     @staticmethod
-    def of(pending: PendingQuery) -> FoldedQuery:
+    def of(pending: "PendingQuery") -> "FoldedQuery":
         """A pending query of a session."""
         return FoldedQuery(pending.query, pending.asked_at, pending.attempts, pending.deaths)
 
@@ -68,7 +69,7 @@ class FoldedSession(msgspec.Struct, Generic[AskedQuery], frozen=True, omit_defau
 _decoder = KindDecoder(lambda: FoldedSession[any_query()])  # type: ignore[misc]
 
 
-def folded_session(session: Session, undelivered: Sequence[tuple[str, Answer]]) -> FoldedSession:
+def folded_session(session: "Session", undelivered: Sequence[tuple[str, Answer]]) -> FoldedSession:
     """The session as a checkpoint keeps it. It says what `undelivered` names, which only the journal has."""
     return FoldedSession(
         format=FORMAT,

@@ -1,6 +1,7 @@
-"""What a session has done and spent so far: a part of the fold, changed only by `core.state`."""
+"""What a session has done and spent so far: a part of the fold, changed only by `core.state`.
 
-from __future__ import annotations
+The types of fields are evaluated here, and not kept as text: msgspec would compile every text again in each process.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
@@ -120,7 +121,7 @@ class Metrics:
     _waiting_ms: int = 0
     _waiting: bool = False
 
-    def copied(self) -> Metrics:
+    def copied(self) -> "Metrics":
         """The same values in another object, to be written down: that slows down each later access to an object."""
         return Metrics(*[getattr(self, name) for name in _FIELDS])
 

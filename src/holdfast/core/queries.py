@@ -2,9 +2,9 @@
 
 Times inside a query are relative (`timeout_ms`, `delay_ms`). The moment a query lapses or fires follows from when it
 was asked, so a query is the same in the first run and in every replay.
-"""
 
-from __future__ import annotations
+The types of fields are evaluated here, and not kept as text: msgspec would compile every text again in each process.
+"""
 
 import math
 from typing import Any, ClassVar, Literal, TypeAlias
@@ -65,7 +65,7 @@ class Query(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True, tag_f
         """
         return False
 
-    def check_answer(self, session_id: str, answer: Answer) -> None:
+    def check_answer(self, session_id: str, answer: "Answer") -> None:
         """Raise a `FeedError` if this query cannot be answered so. Most take any answer."""
 
 
@@ -240,7 +240,7 @@ class Usage(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True, gc=Fa
     """In the currency of the session's prices."""
     llm_calls: int | None = None
     """How many questions a child asked models. An `llm` query itself is one, and was counted when it was asked."""
-    by_model: dict[str, Usage] | None = None
+    by_model: "dict[str, Usage] | None" = None
     """What a child spent on each model, as far as that is known."""
 
 

@@ -2,9 +2,9 @@
 
 A record says what happened; its `Entry` says where in the journal and when. Records are plain JSON when stored, so a
 field is never renamed or given another meaning, and a new one has a default.
-"""
 
-from __future__ import annotations
+The types of fields are evaluated here, and not kept as text: msgspec would compile every text again in each process.
+"""
 
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, Union
 

@@ -7,6 +7,7 @@ whole journal, and nothing else. What its seal fits is trusted, and is decoded w
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Protocol
 
 import msgspec
 
@@ -14,8 +15,9 @@ from holdfast.core.errors import JournalError, TransitionError
 from holdfast.core.kinds import KindView, find_kind
 from holdfast.core.replay import ReplayFold
 from holdfast.core.state import Session
-from holdfast.engine.owner import Owner
+from holdfast.engine.seals import Sealer
 from holdfast.store.commits import Checkpoint
+from holdfast.store.contract import Store
 from holdfast.zstd import compress, decompress
 
 CHECKPOINT_RECORDS = 128
@@ -54,6 +56,17 @@ _PLAIN, _PACKED = b"=", b"z"
 """What a checkpoint begins with."""
 
 
+class SessionReader(Protocol):
+    """Whoever reads sessions: the owner of some, or somebody who only looks."""
+
+    @property
+    def store(self) -> Store: ...
+    @property
+    def sealer(self) -> Sealer: ...
+    @property
+    def keeps_all_views(self) -> bool: ...
+
+
 @dataclass(frozen=True)
 class RestoredSession:
     """A session from its checkpoint, without what was written after that."""
@@ -64,13 +77,13 @@ class RestoredSession:
     saved: SavedSession
 
 
-async def restored_session(owner: Owner, session_id: str) -> RestoredSession | None:
+async def restored_session(reader: SessionReader, session_id: str) -> RestoredSession | None:
     """A session as its checkpoint has it; None if there is none that can be used."""
-    found = await owner.store.checkpoint(session_id)
+    found = await reader.store.checkpoint(session_id)
     if found is None:
         return None
     checkpoint, segments = found
-    opened = owner.sealer.open_checkpoint(session_id, checkpoint, segments)
+    opened = reader.sealer.open_checkpoint(session_id, checkpoint, segments)
     if opened is None:
         return None
     state, parts = opened
@@ -80,24 +93,24 @@ async def restored_session(owner: Owner, session_id: str) -> RestoredSession | N
         return None
     kind, view = find_kind(tracker.session.program_kind), None
     if kind is not None and kind.view is not None:
-        view = kind.view.restore(session_id, saved.view, parts, keep_all=owner.keeps_all_views)
+        view = kind.view.restore(session_id, saved.view, parts, keep_all=reader.keeps_all_views)
         if view is None or view.position != checkpoint.position:
             return None
     return RestoredSession(checkpoint.position, tracker, view, saved)
 
 
-async def folded_session(owner: Owner, session_id: str) -> Session:
+async def folded_session(reader: SessionReader, session_id: str) -> Session:
     """A session as its journal says, for whoever only looks: by its checkpoint, if there is one that can be used."""
-    restored = await restored_session(owner, session_id)
+    restored = await restored_session(reader, session_id)
     if restored is not None:
         try:
-            for entry in await owner.store.entries(session_id, restored.position):
+            for entry in await reader.store.entries(session_id, restored.position):
                 restored.tracker.apply(entry)
         except (JournalError, TransitionError):
             pass  # the checkpoint is not of this journal
         else:
             return restored.tracker.session
-    return await owner.store.load(session_id)
+    return await reader.store.load(session_id)
 
 
 def saved_in(state: bytes) -> SavedSession | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Awaitable, Callable
-from functools import partial
+from functools import cached_property, partial
 from types import CoroutineType
 from typing import Any, Literal, TypeAlias
 
@@ -109,10 +109,13 @@ class Driver:
         self._effect = effect
         self._probe = probe
         self.slots: Slots | SharedSlots = Slots(concurrency)
-        self._wants_attempt = _takes_attempt(effect, name)
         self._is_async = inspect.iscoroutinefunction(effect) or inspect.iscoroutinefunction(
             getattr(effect, "__call__", None)  # noqa: B004 - an object whose call is async
         )
+
+    @cached_property
+    def _wants_attempt(self) -> bool:
+        return _takes_attempt(self._effect, self.name)  # when it is first run: of many tools, few are called
 
     @property
     def may_repeat(self) -> bool:

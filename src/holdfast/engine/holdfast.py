@@ -8,14 +8,11 @@ from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
-import msgspec
-
 from holdfast.core.budget import Budget, Price
-from holdfast.core.call_history import CallHistory
 from holdfast.core.compare import Comparison, compare
 from holdfast.core.decide import AdoptMessage, AssignMessage, CancelMessage, FeedMessage, Message, decide_start
 from holdfast.core.errors import HoldfastError, InvalidValueError, SessionExistsError
-from holdfast.core.events import Event, event_of
+from holdfast.core.events import Event
 from holdfast.core.fork_points import ForkPoint
 from holdfast.core.ids import DEFAULT_SERVICE, new_session_id
 from holdfast.core.kinds import find_kind
@@ -24,10 +21,8 @@ from holdfast.core.needs import ANY, HOST, why_left
 from holdfast.core.queries import Usage
 from holdfast.core.records import CompletedRecord, Entry, Program
 from holdfast.core.state import Session, State
-from holdfast.core.status import parse_pending_filter, snapshot
 from holdfast.core.values import Json
 from holdfast.engine.adoption import AdoptionReport, adoption_report
-from holdfast.engine.checkpoints import folded_session
 from holdfast.engine.dispatch import Dispatch, open_dispatch
 from holdfast.engine.drivers import DEFAULT_CONCURRENCY, MAX_DEATHS, Driver, Effect, Finder, Probe, Recovery
 from holdfast.engine.engine import Engine
@@ -36,16 +31,16 @@ from holdfast.engine.fleet_limits import LimitReport, limit_reports, parse_limit
 from holdfast.engine.forks import ForkRequest, fork_points, make_fork
 from holdfast.engine.given_answers import Answers, given_answers
 from holdfast.engine.given_budget import given_budget
-from holdfast.engine.host_view import feed, pending_below, until_needed
+from holdfast.engine.host_view import feed, until_needed
 from holdfast.engine.offers import Offer
 from holdfast.engine.own_drivers import own_effects
 from holdfast.engine.owner import CLOSE_S, SEED_BITS, Observer, Owner, Seam
 from holdfast.engine.presence import ProcessRow, processes
 from holdfast.engine.questions import QuestionPage, waiting_questions
 from holdfast.engine.replay_check import ReplayOutcome, check_replay, check_stored_replay
+from holdfast.engine.session_status import session_status
 from holdfast.engine.starts import start_again
 from holdfast.engine.upkeep import Upkeep
-from holdfast.engine.waits import messages_left, wait_for_limits, wait_of
 from holdfast.programs.contract import ProgramKind
 from holdfast.programs.language import StepLimits
 from holdfast.programs.lookup import budget_in_ctx, find_program
@@ -258,31 +253,10 @@ class Holdfast:
 
     async def status(self, session_id: str, *, pending: object = "full", history: bool = False) -> dict[str, Any]:
         """What a session looks like now: phase, metrics, pending queries and those of its children, who owns it."""
-        wanted = parse_pending_filter(pending)
-        row = await self.store.session(session_id)
-        calls = CallHistory() if history else None
-        if calls is None:
-            session = await folded_session(self._owner, session_id)
-        else:
-            session = Session(session_id)
-            async for entry in self.store.journal(session_id):
-                session.apply(entry)
-                calls.apply(entry)
-        below = await pending_below(self.store, session) if wanted is not None else {}
-        shown = snapshot(session, self._owner.now(), pending_filter=wanted, history=calls, below=below)
-        shown["position"] = session.position
-        shown["owner"] = row.owner
-        if session.started is not None and session.started.service != DEFAULT_SERVICE:
-            shown["service"] = session.started.service
-        if self._owner.permits.limits and (in_line := await self.store.permit_waits([session_id])):
-            shown["waits"] = msgspec.to_builtins(wait_for_limits(in_line))
-        elif row.owner is None and not session.is_terminal:
-            here, mail = await processes(self.store), await messages_left(self.store, session_id)
-            if (wait := wait_of(session, here, self._owner.now(), mail)) is not None:
-                shown["waits"] = msgspec.to_builtins(wait)
-        if session.is_terminal:
-            shown["outcome"] = event_of(session, self._owner.now()).to_json()
-        return shown
+        now, has_limits = self._owner.now(), bool(self._owner.permits.limits)
+        return await session_status(
+            self._owner, session_id, now, pending=pending, history=history, has_limits=has_limits
+        )
 
     def troubles(self) -> list[TaskTrouble]:
         """What this process does by itself and has failed at lately: it is tried again. Empty if all is well.

@@ -7,7 +7,6 @@ child's query, a dot, and the id of the query (`q-3.q-0`; deeper down `q-3.q-1.q
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Self, TypeAlias
@@ -28,26 +27,17 @@ from holdfast.core.errors import (
 from holdfast.core.events import AcceptedEvent, Event, PausedEvent, RunningEvent, SentEvent
 from holdfast.core.ids import child_session_id
 from holdfast.core.needs import missing_needs
-from holdfast.core.pending_queries import PendingQuery
 from holdfast.core.queries import ChildQuery, Query, TimerQuery
 from holdfast.core.state import Session, State
 from holdfast.engine.callers import CallerWatch
 from holdfast.engine.engine import Engine
+from holdfast.engine.query_paths import is_query_path, query_path, query_under
 from holdfast.engine.replies import decided
-from holdfast.store.contract import Store
 from holdfast.store.environment import Clock
-from holdfast.store.errors import CorruptSessionError
 
 LOOK_S = 1.0
 """Seconds after which children that go on elsewhere are looked at although nothing was heard of them: a process that
 has died says nothing."""
-
-_PATH = re.compile(r"q-[0-9]+(?:\.q-[0-9]+)*", re.ASCII)
-
-
-def is_query_path(text: object) -> bool:
-    """Whether this can be the id of a query, of the session itself or of a child of any depth."""
-    return isinstance(text, str) and _PATH.fullmatch(text) is not None
 
 
 async def until_needed(engine: Engine, session_id: str, event: Event, wait: float | None) -> Event:
@@ -97,24 +87,10 @@ async def feed(engine: Engine, session_id: str, message: FeedMessage, wait: floa
             return sent
         if is_replay:
             return msgspec.structs.replace(await view.settled(deadline), replayed=True)
-        view.answered = {_path(below, given.query_id or "") for below, part in parts.items() for given in part.answers}
+        view.answered = {
+            query_path(below, given.query_id or "") for below, part in parts.items() for given in part.answers
+        }
         return await view.settled(deadline, opened.keys() - view.answered)
-
-
-async def pending_below(store: Store, session: Session) -> dict[str, PendingQuery]:
-    """What the children of a session wait for, of any depth, by the ids under which that is answered."""
-    found: dict[str, PendingQuery] = {}
-    for asked, pending in session.pending.items():
-        if not isinstance(pending.query, ChildQuery):
-            continue
-        try:
-            child = await store.load(child_session_id(session.id, asked))
-        except (SessionNotFoundError, CorruptSessionError):
-            continue  # not started yet; or its own status says what is wrong with it
-        for below, inner in [*child.pending.items(), *(await pending_below(store, child)).items()]:
-            path = _path(asked, below)
-            found[path] = PendingQuery(_renamed(inner.query, path), inner.asked_at)
-    return found
 
 
 # --- looking ------------------------------------------------------------------------------------------
@@ -224,13 +200,13 @@ class View:
         own = kin.event if isinstance(kin.event, PausedEvent) else PausedEvent(session_id=session_id, queries=[])
         asked: list[tuple[int, PausedEvent]] = []
         for query in own.queries:
-            if (path := _path(below, query.id)) in self.answered:
+            if (path := query_path(below, query.id)) in self.answered:
                 continue
             due = {path: own.due_at[query.id]} if query.id in own.due_at else {}
-            shown = PausedEvent(session_id=self._root, queries=[_renamed(query, path)], due_at=due)
+            shown = PausedEvent(session_id=self._root, queries=[query_under(query, path)], due_at=due)
             asked.append((_number(query), shown))
         for child in kin.children:
-            inner = self._paused(child_session_id(session_id, child.id), _path(below, child.id))
+            inner = self._paused(child_session_id(session_id, child.id), query_path(below, child.id))
             asked.append((_number(child), inner))
         events = [event for _, event in sorted(asked, key=lambda each: each[0])]
         return PausedEvent(
@@ -383,7 +359,7 @@ async def _check(engine: Engine, root: str, parts: Mapping[str, FeedMessage], op
     """Raise if any of these answers would be refused; returns whether all of them had been taken before."""
     is_replay = True
     for below, part in parts.items():
-        session_id = _path(root, below)
+        session_id = query_path(root, below)
         live = engine.live(session_id)
         try:
             async with live.lock:
@@ -394,7 +370,7 @@ async def _check(engine: Engine, root: str, parts: Mapping[str, FeedMessage], op
         except SessionNotFoundError:
             if not below:
                 raise
-            raise UnknownQueryError(root, _path(below, part.answers[0].query_id or ""), opened) from None
+            raise UnknownQueryError(root, query_path(below, part.answers[0].query_id or ""), opened) from None
         except FeedError as error:
             raise _as_host_sees(error, root, below, opened) from None
     return is_replay
@@ -413,7 +389,7 @@ async def _deliver(
     is_first = True
     for below, part in parts.items():
         try:
-            event = await engine.deliver(_path(root, below), part, deadline.left)
+            event = await engine.deliver(query_path(root, below), part, deadline.left)
             if isinstance(event, SentEvent) and event.program:
                 sent = msgspec.structs.replace(event, session_id=root)
         except FeedError as error:
@@ -428,21 +404,13 @@ def _as_host_sees(error: FeedError, root: str, below: str, opened: list[str]) ->
     """The error about a session, as one about the session that the host knows."""
     match error:
         case UnknownQueryError(query_id=asked):
-            return UnknownQueryError(root, _path(below, asked), opened)
+            return UnknownQueryError(root, query_path(below, asked), opened)
         case StaleQueryError(query_id=asked, why=why):
-            return StaleQueryError(root, _path(below, asked), f"of the child, {why}" if below else why)
+            return StaleQueryError(root, query_path(below, asked), f"of the child, {why}" if below else why)
         case AnswerConflictError(query_id=asked, recorded=recorded, given=given):
-            return AnswerConflictError(root, _path(below, asked), recorded, given)
+            return AnswerConflictError(root, query_path(below, asked), recorded, given)
         case _:
             return error
-
-
-def _path(below: str, asked: str) -> str:
-    return f"{below}.{asked}" if below and asked else below or asked
-
-
-def _renamed(query: Query, path: str) -> Query:
-    return query if query.id == path else msgspec.structs.replace(query, id=path)
 
 
 def _number(query: Query) -> int:

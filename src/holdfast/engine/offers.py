@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
@@ -11,9 +11,11 @@ from holdfast.core.errors import InvalidValueError
 from holdfast.core.ids import check_id
 from holdfast.core.needs import MANY, RUN, Need, parse_needs
 from holdfast.core.state import Session
-from holdfast.engine.drivers import Drivers
-from holdfast.engine.program_kinds import ProgramKinds
 from holdfast.programs.registry import registered
+
+if TYPE_CHECKING:
+    from holdfast.engine.drivers import Drivers
+    from holdfast.engine.program_kinds import ProgramKinds
 
 
 class ListedOffers(msgspec.Struct, frozen=True, omit_defaults=True):

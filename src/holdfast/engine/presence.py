@@ -8,18 +8,21 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from holdfast import __version__
 from holdfast.core.errors import HoldfastError
-from holdfast.engine.engine import Engine
 from holdfast.engine.offers import ListedOffers
-from holdfast.engine.owner import Owner
 from holdfast.engine.work_report import WorkReport
 from holdfast.store.contract import Store
 from holdfast.store.patience import pause
 from holdfast.store.supervisor import STEADY_S, TaskTrouble
+
+if TYPE_CHECKING:
+    from holdfast.engine.engine import Engine
+    from holdfast.engine.owner import Owner
 
 NAMESPACE = "holdfast.processes"
 """Where the rows are, in the state of the store."""

@@ -104,26 +104,24 @@ async def rebuild(
     requests: list[Any] = []
     replays: list[asyncio.Future[list[Step]]] = []
     outcomes: list[Entry] = []
-    answered: dict[str, int] = {}
+    answered: dict[str, int] | None = None
     versioned: VersionedInstance | None = None
     patches: dict[int, set[str]] = {}
     following = instance if instance is not None and is_following(instance) else None
     notes = notes_by_step(entries) if following is not None else {}
     last, outcome = last_outcome(entries), 0
-    for number, entry in enumerate(entries, 1):
-        if number % IN_ROW == 0:
-            await asyncio.sleep(0)
+    for entry in entries:
         record, position = entry.record, entry.position
-        if type(record) is AnsweredRecord:
-            answered[record.query_id] = position
-        elif type(record) in OUTCOMES:
+        if position % IN_ROW == 0:
+            await asyncio.sleep(0)
+        if type(record) is not AnsweredRecord and type(record) in OUTCOMES:
             if step is not None and not _asks_the_same(record, step):
+                answered = answered or _answer_positions(entries)
                 _compare(tracker, entry, step, answered, versioned)
             if replayer is not None:
                 outcomes.append(entry)
             outcome, step, unfinished = position, None, None
         waking = tracker.apply(entry)
-        unfinished = waking or unfinished
         if instance is None:
             instance = create(tracker)
             replayer = instance if is_replayable(instance) else None
@@ -132,7 +130,10 @@ async def rebuild(
                 versioned.recorded_patches = ()
             if is_following(instance):
                 following, notes = instance, notes_by_step(entries)
-        if waking is not None and position < last:
+        if waking is None:
+            continue
+        unfinished = waking
+        if position < last:
             if replayer is not None:
                 requests.append(replayer.step_request(waking))
                 if len(requests) == _TOGETHER:
@@ -161,6 +162,7 @@ async def rebuild(
         done = await asyncio.gather(*replays)
         for entry, step in zip(outcomes, itertools.chain.from_iterable(done), strict=False):
             if not _asks_the_same(entry.record, step):
+                answered = answered or _answer_positions(entries)
                 _compare(tracker, entry, step, answered, versioned)
     return tracker, unfinished, instance
 
@@ -249,6 +251,11 @@ def notes_by_step(entries: Sequence[Entry]) -> dict[int, list[KindRecord]]:
         elif isinstance(entry.record, KindRecord):
             notes.setdefault(outcome, []).append(entry.record)
     return notes
+
+
+def _answer_positions(entries: Sequence[Entry]) -> dict[str, int]:
+    """Where the answer to each query is."""
+    return {entry.record.query_id: entry.position for entry in entries if type(entry.record) is AnsweredRecord}
 
 
 def _compare(

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 
-from holdfast.programs.contract import Step, StepFuture
+from holdfast.programs.contract import Step
 from holdfast.programs.native.kind import PROMPT_MS
+from holdfast.programs.step_future import StepFuture
 
 QUEUED_MS = 1_000
 """Milliseconds that a step may wait for its turn, as where two hundred sessions share two workers."""

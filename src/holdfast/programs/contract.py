@@ -6,9 +6,8 @@ answers in the same order, it takes the same steps. It does no I/O and never wai
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Collection, Sequence
-from typing import Any, Protocol, TypeAlias, TypeGuard, TypeVar, runtime_checkable
+from typing import Any, Protocol, TypeAlias, TypeGuard, runtime_checkable
 
 import msgspec
 
@@ -26,8 +25,6 @@ from holdfast.core.replay import Waking
 from holdfast.core.state import Session
 from holdfast.core.values import Json
 from holdfast.core.wake import Wake
-
-T = TypeVar("T")
 
 Note: TypeAlias = LoggedRecord | ProgressedRecord | StatRecord | PatchedRecord | KindRecord
 """What a program says beside its questions; appended before the outcome of the step that said it."""
@@ -63,12 +60,6 @@ class RaiseStep(msgspec.Struct, frozen=True, kw_only=True):
 
 
 Step: TypeAlias = AskStep | ReturnStep | RaiseStep
-
-
-class StepFuture(asyncio.Future[T]):
-    """A step that waits for its turn before it is taken: until then, it does not take long."""
-
-    has_begun = False
 
 
 class Fold(Protocol):

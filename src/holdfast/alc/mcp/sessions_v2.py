@@ -23,7 +23,7 @@ from holdfast.core.records import (
 )
 from holdfast.core.state import Session, State
 from holdfast.core.values import Json
-from holdfast.engine.host_view import pending_below
+from holdfast.engine.query_paths import pending_below
 from holdfast.programs.language import StepLimits
 from holdfast.serve.mcp import sessions
 from holdfast.serve.mcp.allowed import DeadlineS, MemoryMib

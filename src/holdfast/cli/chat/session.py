@@ -188,7 +188,7 @@ class ChatSession:
     async def _asked(self) -> list[str]:
         """What the turn and its subagents wait for beside subagents, by the ids under which it is answered here."""
         from holdfast.core.queries import ChildQuery
-        from holdfast.engine.host_view import pending_below
+        from holdfast.engine.query_paths import pending_below
 
         own = (await self.session.conversation(fresh=True)).asked
         found = [asked for asked, query in own.items() if not isinstance(query, ChildQuery)]

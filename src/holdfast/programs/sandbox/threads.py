@@ -13,8 +13,8 @@ from collections.abc import Callable
 from queue import SimpleQueue
 from typing import Any, TypeAlias, TypeVar
 
-from holdfast.programs.contract import StepFuture
 from holdfast.programs.errors import InstanceLostError
+from holdfast.programs.step_future import StepFuture
 
 T = TypeVar("T")
 R = TypeVar("R")

@@ -137,7 +137,7 @@ EXAMPLES = [
 def test_importing_an_example_has_no_effects(place: str, code: str, tmp_path: Path) -> None:
     (tmp_path / "example.py").write_text(code)
     done = subprocess.run(
-        [sys.executable, "-B", "-c", "import example"],
+        [sys.executable, "-c", "import sys; sys.dont_write_bytecode = True; import example"],
         cwd=tmp_path,
         capture_output=True,
         text=True,

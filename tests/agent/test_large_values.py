@@ -33,7 +33,7 @@ def objects(count: int) -> list[dict[str, Any]]:
 
 
 async def test_a_tool_result_of_many_objects_does_not_hold_the_loop(home: Home) -> None:
-    listed = objects(100_000)
+    listed = objects(40_000)
 
     @tool
     async def listing() -> Any:

@@ -5,17 +5,24 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import pytest
 import pytest_asyncio
-from playwright.async_api import Browser, Page, Request, async_playwright, expect
+from playwright.async_api import Browser, BrowserContext, Page, Request, async_playwright, expect
 
 from holdfast.testing.patience import HANG_S
 from tests.console.accessibility import DESK
 from tests.console.world import TOKEN
 
-CHROMIUM = os.environ.get("HOLDFAST_CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser")
+BROWSERS = ("chromium-headless-shell", "chromium", "chromium-browser")
+"""In the order in which they are tried: the first has no windows to draw, and takes half of the time of the others."""
+
+CHROMIUM = os.environ.get("HOLDFAST_CHROMIUM") or next(filter(None, map(shutil.which, BROWSERS)), None)
+
+FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"]
+ONE_PROCESS_FOR_PAGES = ["--renderer-process-limit=1", "--disable-site-isolation-trials"]
+"""Whoever opens a page after another finds it warm: its script has been compiled, its styles and fonts read."""
 
 STEP_MS = min(HANG_S, 20.0) * 1000
 """Milliseconds that a step in a tab may take."""
@@ -31,27 +38,33 @@ async def browser() -> AsyncIterator[Browser]:
     if CHROMIUM is None:
         if os.environ.get("HOLDFAST_BROWSER"):
             pytest.fail("HOLDFAST_BROWSER is set, and there is no chromium")
-        pytest.skip("there is no chromium: `apt-get install chromium`, or name one in HOLDFAST_CHROMIUM")
+        pytest.skip("there is no chromium: `apt-get install chromium-headless-shell`, or name one in HOLDFAST_CHROMIUM")
     async with async_playwright() as playwright:
-        flags = ["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"]
-        browser = await playwright.chromium.launch(executable_path=CHROMIUM, args=flags)
+        browser = await playwright.chromium.launch(executable_path=CHROMIUM, args=[*FLAGS, *ONE_PROCESS_FOR_PAGES])
         yield browser
         await browser.close()
 
 
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def context(browser: Browser) -> BrowserContext:
+    """What all tabs share. It stays: a process for the pages of each test would have to be started and warm up."""
+    context = await browser.new_context(color_scheme="light", reduced_motion="reduce", viewport=DESK)
+    await context.new_page()  # while it is open, the process of the pages lives
+    return context
+
+
 @pytest_asyncio.fixture(loop_scope="session")
-async def tab(browser: Browser) -> AsyncIterator[OpenTab]:
+async def tab(context: BrowserContext) -> AsyncIterator[OpenTab]:
     """Tabs of one person, who is signed in. An error in a tab, and a request to another host, fail the test."""
-    contexts: list[Any] = []
+    first = len(context.pages)
+    origins: set[str] = set()
     wrong: list[str] = []
 
     async def opened(url: str, *, signed_in: bool = True, fast: bool = False) -> Page:
-        if not contexts or fast:
-            contexts.append(await browser.new_context(color_scheme="light", reduced_motion="reduce", viewport=DESK))
-        context = contexts[-1]
         page: Page = await context.new_page()
         page.set_default_timeout(STEP_MS)
         origin = "/".join(url.split("/")[:3])
+        origins.add(origin)
 
         def watch(request: Request) -> None:
             if not request.url.startswith((origin, "data:", "blob:")):
@@ -68,9 +81,20 @@ async def tab(browser: Browser) -> AsyncIterator[OpenTab]:
         return page
 
     yield opened
-    for context in contexts:
-        await context.close()
+    await forget(context, first, origins)
     assert wrong == []
+
+
+async def forget(context: BrowserContext, first: int, origins: set[str]) -> None:
+    """Close all tabs but the first ones, and forget what they kept and were allowed: the next test finds nothing."""
+    for page in context.pages[first:]:
+        await page.close()
+    await context.set_offline(False)
+    await context.clear_permissions()
+    devtools = await context.new_cdp_session(context.pages[0])
+    for origin in origins:
+        await devtools.send("Storage.clearDataForOrigin", {"origin": origin, "storageTypes": "all"})
+    await devtools.detach()
 
 
 FAST_WAITS = """

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from playwright.async_api import Browser, Page, ViewportSize, async_playwright
 
-from tests.console.conftest import CHROMIUM
+from tests.console.conftest import CHROMIUM, FLAGS
 
 IMAGES = Path(__file__).parents[2] / "docs" / "images"
 
@@ -95,11 +95,10 @@ async def signed_in(browser: Browser, address: str, theme: str, token: str | Non
 
 async def main(folder: Path, everything: bool) -> None:
     if CHROMIUM is None:
-        sys.exit("there is no chromium: `apt-get install chromium`, or name one in HOLDFAST_CHROMIUM")
+        sys.exit("there is no chromium: `apt-get install chromium-headless-shell`, or name one in HOLDFAST_CHROMIUM")
     folder.mkdir(parents=True, exist_ok=True)
-    flags = ["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"]
     async with demo() as address, async_playwright() as playwright:
-        browser = await playwright.chromium.launch(executable_path=CHROMIUM, args=flags)
+        browser = await playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
         page = await signed_in(browser, address, "light", None)
         origin = address.partition("#")[0].rstrip("/")
         await page.get_by_role("heading", name="Inbox").wait_for(timeout=60_000)

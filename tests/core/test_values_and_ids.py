@@ -235,7 +235,7 @@ def test_the_place_is_right_after_deeper_neighbours() -> None:
 
 @each_row(
     "value",
-    ["\0" * (MAX_VALUE_BYTES // 4), [MIN_INTEGER] * (MAX_VALUE_BYTES // 10)],
+    ["\0" * (MAX_VALUE_BYTES // 4), [MIN_INTEGER] * (MAX_VALUE_BYTES // 20)],
     ids=["escapes", "integers"],
 )
 def test_the_size_of_a_value_is_that_of_its_json(value: Any) -> None:

@@ -25,8 +25,8 @@ from holdfast.testing.patience import HANG_S, patience, soon
 from holdfast.testing.postgres_server import RunningServer, fresh_database, running_server
 from tests.store.postgres.helpers import connected, end_connections
 
-CLIENTS = 10
-STEPS = 25
+CLIENTS = 6
+STEPS = 12
 QUESTIONS = 500
 CALM_S = patience(15)
 """Seconds within which everything moves again: a few looks of the upkeep, on a machine with much else to do."""

@@ -1,6 +1,7 @@
-"""A worker of a fleet: `python -m tests.fleet.child URL LEDGER OPTIONS`. It serves sessions until its input ends.
+"""A worker of a fleet: `python -m tests.fleet.child URL LEDGER OPTIONS [NETWORK_NAMESPACE]`.
 
-Its tools write to the ledger when they begin, are told to stop, and have ended: see `ledger`.
+It serves sessions until its input ends. Its tools write to the ledger when they begin, are told to stop, and have
+ended: see `ledger`.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import Any
 
 import holdfast
 from holdfast import Attempt, Context, QueryFailedError
+from tests.fleet.network import inside
 
 SAFE, ONCE = "fleet-safe", "fleet-once"
 """A tool that may be run again, and one that must not."""
@@ -64,4 +66,5 @@ async def serve(url: str, ledger: Path, options: dict[str, Any]) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(serve(sys.argv[1], Path(sys.argv[2]), json.loads(sys.argv[3])))
+    with inside(sys.argv[4] if len(sys.argv) > 4 else None):
+        asyncio.run(serve(sys.argv[1], Path(sys.argv[2]), json.loads(sys.argv[3])))

@@ -86,9 +86,9 @@ class Hosts:
     def address(self, worker: int) -> str:
         return f"10.77.0.{10 + worker}"
 
-    def command(self, worker: int) -> tuple[str, ...]:
-        """What a command begins with that runs on the host of a worker."""
-        return ("ip", "netns", "exec", self._workers[worker])
+    def namespace(self, worker: int) -> str:
+        """The name of the network namespace that is the host of a worker."""
+        return self._workers[worker]
 
     def cut(self, worker: int, ways: Sequence[Way] = BOTH, *, peer: str | None = None) -> None:
         """No packet gets through any more: in these ways, and of this peer if one is named."""

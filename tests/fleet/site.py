@@ -62,7 +62,7 @@ async def site(server: str, folder: Path, lease_ms: int) -> AsyncIterator[Site]:
     hosts, database = Hosts(WORKERS), fresh_database(server)
     with hosts.on(database) as url:
         async with Workers.on(url, Ledger(folder / "ledger")) as workers, quiet(database) as front:
-            starts = [workers.start(number, hosts.command(number), lease_ms=lease_ms) for number in range(WORKERS)]
+            starts = [workers.start(number, hosts.namespace(number), lease_ms=lease_ms) for number in range(WORKERS)]
             await asyncio.gather(*starts)
             yield Site(hosts, workers, front)
 
@@ -82,7 +82,7 @@ async def engine_site(server: str, engine: RestateServer, folder: Path, lease_ms
         for number, endpoint in enumerate(endpoints):
             options: dict[str, Any] = {"lease_ms": lease_ms}
             options["dispatch"] = f"{there}&register=http://{ENGINE}:{ADMIN_PORT}&listen={endpoint}"
-            await workers.start(number, hosts.command(number), **options)
+            await workers.start(number, hosts.namespace(number), **options)
         here = f"restate+http://{engine.ingress}?service={name}"
         front = await opened.enter_async_context(quiet(database, dispatch=here))
         await until(lambda: engine.query(f"select name from sys_service where name = '{name}'"))

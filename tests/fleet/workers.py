@@ -7,7 +7,7 @@ import contextlib
 import json
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from typing import Any
 
 from holdfast.testing.patience import soon
@@ -41,11 +41,12 @@ class Workers:
     def number(self, pid: int) -> int:
         return next(number for number, process in self._processes.items() if process.pid == pid)
 
-    async def start(self, number: int, before: Sequence[str] = (), **options: Any) -> None:
-        """Start one, once it is ready; with `before`, that command runs it: on another host, say."""
-        own = (sys.executable, "-m", "tests.fleet.child", self.url, str(self.ledger.path), json.dumps(options))
+    async def start(self, number: int, namespace: str = "", **options: Any) -> None:
+        """Start one, and wait until it is ready; on another host if its network namespace is named."""
+        own = [self.url, str(self.ledger.path), json.dumps(options), *([namespace] if namespace else [])]
+        command = (sys.executable, "-m", "tests.fleet.child", *own)
         pipe = subprocess.PIPE
-        process = await asyncio.create_subprocess_exec(*before, *own, cwd=REPO, stdin=pipe, stdout=pipe)
+        process = await asyncio.create_subprocess_exec(*command, cwd=REPO, stdin=pipe, stdout=pipe)
         self._processes[number] = process
         assert process.stdout is not None
         assert await soon(process.stdout.readline()) == b"ready\n"

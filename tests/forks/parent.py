@@ -146,8 +146,15 @@ def _become(request: Request, fds: list[int]) -> None:
     sys.stdin = sys.__stdin__ = _text(0, "r", "strict")  # type: ignore[misc]
     sys.stdout = sys.__stdout__ = _text(1, "w", "strict")  # type: ignore[misc]
     sys.stderr = sys.__stderr__ = _text(2, "w", "backslashreplace")  # type: ignore[misc]
+    _use_path(request.env.get("PYTHONPATH", ""))
     importlib.invalidate_caches()
     _run(request.argv)
+
+
+def _use_path(path: str) -> None:
+    """Look for modules where the variable says, first of all but the first place, which is for what is run."""
+    said = path.split(os.pathsep) if path else []
+    sys.path[1:] = [*said, *(each for each in sys.path[1:] if each not in said)]
 
 
 def _place(fds: list[int], numbers: list[int]) -> None:

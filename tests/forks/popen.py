@@ -16,6 +16,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 from tests.forks.parent import LENGTH_BYTES, Request
@@ -71,6 +72,7 @@ class ForkedPopen(_Popen[Any]):
             self._fork(argv, env, preexec_fn is take_terminal, options)
         else:
             super()._execute_child(args, executable, preexec_fn, *rest)  # type: ignore[misc]
+            _commands.pop(self.pid, None)
         if PID_FILE in env:
             with open(env[PID_FILE], "w") as file:
                 file.write(str(self.pid))
@@ -82,6 +84,7 @@ class ForkedPopen(_Popen[Any]):
         cwd = os.fspath(options["cwd"] or os.getcwd())
         request = Request(argv[1:], env, cwd, there, options["start_new_session"], takes_terminal)
         self.pid = _PARENT.child(request, here)
+        _commands[self.pid] = argv
         self._child_created = True
         files = ("p2cread", "p2cwrite", "c2pread", "c2pwrite", "errread", "errwrite")
         self._close_pipe_fds(*(options[name] for name in files))  # type: ignore[attr-defined]
@@ -123,6 +126,18 @@ class _Parent:
 
 _PARENT = _Parent()
 
+_commands: dict[int, list[str]] = {}
+"""What processes were forked for: the system knows them by the command of the parent."""
+
+
+def command_of(pid: int) -> list[str]:
+    """The command that a process was started with, or none if there is no such process any more."""
+    try:
+        shown = Path(f"/proc/{pid}/cmdline").read_text()
+    except OSError:
+        return []
+    return _commands.get(pid) or shown.split("\0")
+
 
 @contextlib.contextmanager
 def forking() -> Iterator[None]:
@@ -156,12 +171,19 @@ def _can_fork(argv: list[str], env: dict[str, str], options: dict[str, Any]) -> 
         return False
     if argv[1] == "-c" and "sys.modules" in argv[2]:
         return False  # it looks at what is loaded
-    if any(env.get(name) != os.environ.get(name) for name in {*env, *os.environ} if name.startswith("PYTHON")):
+    if any(env.get(name) != os.environ.get(name) for name in {*env, *os.environ} if _changes_python(name)):
+        return False
+    if env.get("PYTHONPATH") not in (os.environ.get("PYTHONPATH"), os.pathsep.join(sys.path)):
         return False
     defaults = {"gid": None, "gids": None, "uid": None, "umask": -1, "process_group": -1, "shell": False}
     defaults |= {"close_fds": True}
     cwd = options["cwd"]
     return all(options[name] == value for name, value in defaults.items()) and (cwd is None or os.path.isdir(cwd))
+
+
+def _changes_python(name: str) -> bool:
+    """Whether a variable is a setting of Python that a forked process can't take up."""
+    return name.startswith("PYTHON") and name not in ("PYTHONPATH", "PYTHONDONTWRITEBYTECODE", "PYTHONUNBUFFERED")
 
 
 @contextlib.contextmanager

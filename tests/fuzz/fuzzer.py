@@ -35,7 +35,7 @@ FACTOR = "HOLDFAST_FUZZ_FACTOR"
 COUNTS = "HOLDFAST_FUZZ_COUNTS"
 """Names the variable with a file to which each test adds a line: how many inputs it has tried."""
 
-RANDOM_SHARE = 4
+RANDOM_SHARE = 2
 """With a factor of 1, one random input is tried for so many fixed ones."""
 
 HANG_S = 60.0

@@ -45,7 +45,7 @@ ASKERS = 4
 AWAY_S = 0.6
 """Seconds that a part is away at most before it is started again."""
 
-PAUSE_S = 0.1
+PAUSE_S = 0.2
 """Seconds at most between two inputs."""
 
 
@@ -212,7 +212,7 @@ async def _check_sound(store: Store, session_id: str) -> None:
 
 @pytest.mark.parametrize("seed", [1])
 async def test_no_process_touches_what_it_cannot_serve(url: str, tmp_path: Path, seed: int) -> None:
-    print(await run(url, tmp_path / "ledger", 4.0, seed))
+    print(await run(url, tmp_path / "ledger", 3.0, seed))
 
 
 @soak

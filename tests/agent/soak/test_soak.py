@@ -1,6 +1,6 @@
 """Two workers, one killed every second, while items and cancellations come in: nothing is lost, nothing done twice.
 
-The default run is a slice of five seconds on a few sessions. `make soak` runs all of it, and prints its figures.
+The default run is a slice of four seconds on a few sessions. `make soak` runs all of it, and prints its figures.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def check(report: Report, patience: int = 1) -> None:
 
 
 async def test_every_item_has_one_outcome_however_often_workers_are_killed(url: str, tmp_path: Path) -> None:
-    check(await run(Plan(url, tmp_path / "ledger", seconds=5.0, sessions=40)), BUSY)
+    check(await run(Plan(url, tmp_path / "ledger", seconds=4.0, sessions=30)), BUSY)
 
 
 @soak

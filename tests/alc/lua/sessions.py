@@ -26,6 +26,7 @@ from holdfast.engine.upkeep import Upkeep
 from holdfast.store import Store
 from holdfast.store.commits import Commit
 from holdfast.testing.patience import HANG_S
+from tests.forks.popen import command_of
 
 
 @asynccontextmanager
@@ -145,11 +146,4 @@ def is_alive(pid: int) -> bool:
 
 def own_workers() -> set[int]:
     """The Lua workers of this process."""
-    return {pid for pid in children_of(os.getpid()) if _is_worker(pid)}
-
-
-def _is_worker(pid: int) -> bool:
-    try:
-        return b"holdfast.alc.lua.worker" in Path(f"/proc/{pid}/cmdline").read_bytes()
-    except OSError:
-        return False
+    return {pid for pid in children_of(os.getpid()) if "holdfast.alc.lua.worker" in command_of(pid)}

@@ -281,6 +281,7 @@ return said
 """
 
 
+@pytest.mark.executes  # addresses and hashes differ between processes
 async def test_what_plain_lua_does_differently_each_time_is_the_same_in_every_replay(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/sessions.db"
     async with engine(url) as hf:

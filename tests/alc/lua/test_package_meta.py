@@ -161,7 +161,7 @@ def test_a_file_with_bytes_that_are_not_text_is_still_read(tmp_path: Path) -> No
     assert meta.values == {"name": "x", "description": "�"}
 
 
-@each_row("hostile", ["a." * 300_000, "[" * 300_000, "--[[" + "x" * 300_000, '"' + "\\z " * 100_000])
+@each_row("hostile", ["a." * 100_000, "[" * 100_000, "--[[" + "x" * 100_000, '"' + "\\z " * 100_000])
 def test_hostile_text_is_refused_in_time(hostile: str) -> None:
     began = time.process_time()
     assert meta_of(hostile) is None

@@ -31,6 +31,8 @@ from tests.alc.lua.sessions import Run, install
 
 EXAMPLES = 50
 
+pytestmark = pytest.mark.executes  # addresses and hashes differ between processes
+
 soak = pytest.mark.skipif("HOLDFAST_SOAK" not in os.environ, reason="long; `make soak` runs it")
 
 _forks = multiprocessing.get_context("forkserver")

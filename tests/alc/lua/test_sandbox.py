@@ -14,6 +14,8 @@ from holdfast.engine.sync import SyncHoldfast, open_sync
 from holdfast.programs.language import Trust
 from tests.alc.lua.sessions import failed, install, own_workers, result
 
+pytestmark = pytest.mark.executes  # what a process has is that of a worker, and of no test
+
 
 @pytest.fixture(scope="module")
 def hf() -> Iterator[SyncHoldfast]:

@@ -80,7 +80,7 @@ def test_changed_files_of_cards_are_named_and_hide_no_other(fuzzer: Fuzzer, tmp_
         assert box.get(cards.healthy) is not None
         assert {path: path.read_bytes() for path in changed} == changed
 
-    fuzzer.run(check, changes(cards), examples=100)
+    fuzzer.run(check, changes(cards), examples=50)
 
 
 def test_changed_questions_about_cards_are_answered_or_refused(fuzzer: Fuzzer, tmp_path: Path) -> None:
@@ -107,7 +107,7 @@ def test_changed_questions_about_cards_are_answered_or_refused(fuzzer: Fuzzer, t
         assert [path.name for path in tmp_path.iterdir()] == ["cards"], "a file outside the directory of the cards"
 
     known = [{"op": "lineage", "card_id": cards.ids[1], "direction": "x" * 10_000}]
-    fuzzer.run(check, changed_json(asked, most=2).filter(_is_asked), examples=120, known=known)
+    fuzzer.run(check, changed_json(asked, most=2).filter(_is_asked), examples=60, known=known)
 
 
 def _is_asked(question: Json) -> bool:

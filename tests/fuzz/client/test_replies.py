@@ -69,7 +69,7 @@ def test_changed_streams_give_events_or_say_what_is_wrong(fuzzer: Fuzzer, client
     def check(content: bytes) -> None:
         asyncio.run(_told(client, httpx2.Response(200, content=content), ask))
 
-    fuzzer.run(check, streams(), examples=60, known=[b"data: null\n\n", b"data: {\n\n"])
+    fuzzer.run(check, streams(), examples=30, known=[b"data: null\n\n", b"data: {\n\n"])
 
 
 def test_changed_replies_give_a_value_or_say_what_is_wrong(fuzzer: Fuzzer, client: ApiClient) -> None:
@@ -82,4 +82,4 @@ def test_changed_replies_give_a_value_or_say_what_is_wrong(fuzzer: Fuzzer, clien
     replies = st.tuples(
         st.sampled_from([200, 200, 201, 204, 301, 400, 404, 409, 429, 500, 503, 999]), changed_document(PROBLEMS)
     )
-    fuzzer.run(check, replies, examples=80)
+    fuzzer.run(check, replies, examples=40)

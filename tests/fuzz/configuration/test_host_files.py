@@ -68,7 +68,7 @@ def test_a_changed_json_file_gets_the_entry_and_keeps_the_rest_or_is_refused(fuz
         assert json.dumps(after, sort_keys=True) == json.dumps(wanted, sort_keys=True)
         assert set_json(changed, PATH, ENTRY) == changed
 
-    fuzzer.run(check, changed_text(JSON_FILES, words=WORDS), examples=250, known=KNOWN)
+    fuzzer.run(check, changed_text(JSON_FILES, words=WORDS), examples=125, known=KNOWN)
 
 
 def test_a_changed_toml_file_gets_the_entry_and_keeps_the_rest_or_is_refused(fuzzer: Fuzzer) -> None:
@@ -84,7 +84,7 @@ def test_a_changed_toml_file_gets_the_entry_and_keeps_the_rest_or_is_refused(fuz
         assert set_toml(changed, PATH, ENTRY) == changed
 
     fuzzer.run(
-        check, changed_text(TOML_FILES, words=WORDS), examples=300, known=["a = " + "[" * 5_000, "a = " + "9" * 5_000]
+        check, changed_text(TOML_FILES, words=WORDS), examples=150, known=["a = " + "[" * 5_000, "a = " + "9" * 5_000]
     )
 
 
@@ -107,4 +107,4 @@ def test_a_file_that_is_refused_is_left_as_it_was(fuzzer: Fuzzer, tmp_path: Path
             result.backup.unlink()
 
     files = changed_bytes([text.encode() for text in [*JSON_FILES, *TOML_FILES]])
-    fuzzer.run(check, st.tuples(files, st.sampled_from(sorted(HOSTS))), examples=100)
+    fuzzer.run(check, st.tuples(files, st.sampled_from(sorted(HOSTS))), examples=50)

@@ -121,7 +121,7 @@ def test_changed_files_of_a_project_are_read_with_warnings(fuzzer: Fuzzer, tmp_p
         assert not any(path and "\0" in path for path in paths)
         json.dumps(listing(PackageDirectories(tmp_path, {"HOLDFAST_HOME": str(tmp_path / "home")})).to_json())
 
-    fuzzer.run(check, projects(), examples=120, known=KNOWN)
+    fuzzer.run(check, projects(), examples=60, known=KNOWN)
 
 
 def test_a_changed_file_of_a_project_is_edited_with_nothing_lost_or_refused(fuzzer: Fuzzer, tmp_path: Path) -> None:
@@ -156,7 +156,7 @@ def test_a_changed_file_of_a_project_is_edited_with_nothing_lost_or_refused(fuzz
         except Exception as error:
             assert_is_declared(error)
 
-    fuzzer.run(check, projects(), examples=50, known=KNOWN)
+    fuzzer.run(check, projects(), examples=25, known=KNOWN)
 
 
 def test_a_changed_list_of_installed_packages_is_read_and_what_was_there_is_kept(
@@ -179,4 +179,4 @@ def test_a_changed_list_of_installed_packages_is_read_and_what_was_there_is_kept
             if each.is_file():
                 os.unlink(each)
 
-    fuzzer.run(check, changed_document([INSTALLED]), examples=100, known=KNOWN_LISTS)
+    fuzzer.run(check, changed_document([INSTALLED]), examples=50, known=KNOWN_LISTS)

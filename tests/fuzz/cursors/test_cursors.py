@@ -36,4 +36,4 @@ def test_changed_cursors_name_a_place_or_are_refused(fuzzer: Fuzzer) -> None:
             assert cursor.session_id == "s"
             assert min(cursor.position, cursor.part, cursor.live) >= 0
 
-    fuzzer.run(check, cursors(), examples=200)
+    fuzzer.run(check, cursors(), examples=100)

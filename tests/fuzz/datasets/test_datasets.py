@@ -100,4 +100,4 @@ def test_changed_datasets_are_read_or_refused(fuzzer: Fuzzer, tmp_path: Path) ->
         except Exception as error:
             assert_is_declared(error)
 
-    fuzzer.run(check, files(), examples=150, known=KNOWN)
+    fuzzer.run(check, files(), examples=75, known=KNOWN)

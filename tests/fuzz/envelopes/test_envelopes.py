@@ -56,12 +56,12 @@ SAMPLES = [FLUERS, MARKED]
 
 
 def test_a_changed_envelope_is_refused_or_continued(fuzzer: Fuzzer, tmp_path: Path) -> None:
-    fuzzer.run(lambda data: asyncio.run(_continue(data, tmp_path)), changed_document(SAMPLES), examples=150)
+    fuzzer.run(lambda data: asyncio.run(_continue(data, tmp_path)), changed_document(SAMPLES), examples=75)
 
 
 def test_a_changed_file_harms_no_other_envelope(fuzzer: Fuzzer, tmp_path: Path) -> None:
     inputs = changed_bytes([json.dumps(each, indent=2).encode() for each in SAMPLES])
-    fuzzer.run(lambda data: asyncio.run(_list(data, tmp_path)), inputs, examples=80)
+    fuzzer.run(lambda data: asyncio.run(_list(data, tmp_path)), inputs, examples=40)
 
 
 async def _continue(data: bytes, folder: Path) -> None:

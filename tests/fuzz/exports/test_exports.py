@@ -102,11 +102,11 @@ KNOWN = [
 def test_an_export_that_was_changed_and_sealed_again_is_imported_whole_or_not_at_all(
     fuzzer: Fuzzer, tmp_path: Path
 ) -> None:
-    fuzzer.run(lambda data: asyncio.run(_import(data, tmp_path)), resealed_files(), examples=250, known=KNOWN)
+    fuzzer.run(lambda data: asyncio.run(_import(data, tmp_path)), resealed_files(), examples=125, known=KNOWN)
 
 
 def test_an_export_whose_bytes_were_changed_is_imported_whole_or_not_at_all(fuzzer: Fuzzer, tmp_path: Path) -> None:
-    fuzzer.run(lambda data: asyncio.run(_import(data, tmp_path)), changed_bytes([b"".join(LINES)]), examples=120)
+    fuzzer.run(lambda data: asyncio.run(_import(data, tmp_path)), changed_bytes([b"".join(LINES)]), examples=60)
 
 
 async def _import(data: bytes, folder: Path) -> None:

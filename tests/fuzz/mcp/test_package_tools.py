@@ -132,6 +132,6 @@ def test_changed_arguments_of_package_tools_are_used_or_refused(
         runner.run(server.open())
         try:
             with kept_within(tmp_path, Path("/dev"), Path("/tmp")):
-                fuzzer.run(lambda line: runner.run(check(line)), calls(), examples=60)
+                fuzzer.run(lambda line: runner.run(check(line)), calls(), examples=30)
         finally:
             runner.run(server.close())

@@ -215,7 +215,7 @@ def test_a_changed_message_over_stdio_is_answered_or_passed_over_and_the_server_
         server = StdioServer()
         runner.run(server.open())
         try:
-            fuzzer.run(lambda line: runner.run(server.check(line)), messages(), examples=300, known=KNOWN)
+            fuzzer.run(lambda line: runner.run(server.check(line)), messages(), examples=150, known=KNOWN)
         finally:
             runner.run(server.close())
 
@@ -301,6 +301,6 @@ def test_a_changed_http_request_is_answered_without_an_error_of_the_server(fuzze
         server = HttpServer()
         runner.run(server.open())
         try:
-            fuzzer.run(lambda sent: runner.run(server.check(sent[0], is_whole=sent[1])), http_requests(), examples=80)
+            fuzzer.run(lambda sent: runner.run(server.check(sent[0], is_whole=sent[1])), http_requests(), examples=40)
         finally:
             runner.run(server.close())

@@ -154,7 +154,7 @@ def test_a_changed_response_is_a_provider_error_or_a_reply_that_can_be_kept(fuzz
             _assert_can_be_kept(items)
 
     with serving() as served:
-        fuzzer.run(lambda response: served.answer(call, response), responses(), examples=250, known=KNOWN)
+        fuzzer.run(lambda response: served.answer(call, response), responses(), examples=125, known=KNOWN)
 
 
 class Served:
@@ -210,7 +210,7 @@ def test_a_turn_on_changed_responses_ends_and_its_session_goes_on(fuzzer: Fuzzer
             assert (await session.turn("Again.").run()).text == "Fine."
 
     with serving() as served:
-        fuzzer.run(lambda response: served.answer(turn, response), responses(), examples=60)
+        fuzzer.run(lambda response: served.answer(turn, response), responses(), examples=30)
 
 
 def test_events_are_the_same_however_their_bytes_arrive(fuzzer: Fuzzer) -> None:
@@ -230,5 +230,5 @@ def test_events_are_the_same_however_their_bytes_arrive(fuzzer: Fuzzer) -> None:
         assert read([body[a:b] for a, b in pairwise(marks)]) == read([body])
 
     bodies = changed_bytes([as_events(each) for each in STREAMS[:2]], words=[b"data:", b"event: x", b"\r", b"\n\n"])
-    fuzzer.run(check, st.tuples(bodies, st.lists(st.integers(0, 4_000), max_size=6)), examples=200)
+    fuzzer.run(check, st.tuples(bodies, st.lists(st.integers(0, 4_000), max_size=6)), examples=100)
     assert MAX_EVENT_BYTES > 4_096

@@ -75,7 +75,7 @@ async def stream(pieces: Json) -> None:
 
 
 def test_a_changed_stream_is_a_provider_error_or_a_reply_that_can_be_kept(fuzzer: Fuzzer) -> None:
-    fuzzer.run(lambda pieces: asyncio.run(stream(pieces)), changed_json(STREAMS), examples=120)
+    fuzzer.run(lambda pieces: asyncio.run(stream(pieces)), changed_json(STREAMS), examples=60)
 
 
 def _part(said: Any) -> Any:
@@ -127,4 +127,4 @@ def test_a_changed_response_is_kept_and_sent_back(fuzzer: Fuzzer) -> None:
         assert from_theirs(response) == reply.content
         to_theirs(ask(AgentMessage("assistant", reply.content)), "x")
 
-    fuzzer.run(check, responses(), examples=150, known=KNOWN)
+    fuzzer.run(check, responses(), examples=75, known=KNOWN)

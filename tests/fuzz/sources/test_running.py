@@ -151,7 +151,7 @@ def fuzz_running(
 
 
 def test_changed_lua_ends_or_asks(fuzzer: Fuzzer) -> None:
-    fuzz_running(fuzzer, LuaKind(workers=1, deadline_s=0.5), lua_code, runs(LUA, LUA_WORDS), examples=120)
+    fuzz_running(fuzzer, LuaKind(workers=1, deadline_s=0.5), lua_code, runs(LUA, LUA_WORDS), examples=60)
 
 
 def python_in_a_moment(code: str) -> Program:
@@ -159,4 +159,4 @@ def python_in_a_moment(code: str) -> Program:
 
 
 def test_changed_python_ends_or_asks(fuzzer: Fuzzer) -> None:
-    fuzz_running(fuzzer, PythonKind(workers=1), python_in_a_moment, runs(PYTHON, PYTHON_WORDS), examples=60)
+    fuzz_running(fuzzer, PythonKind(workers=1), python_in_a_moment, runs(PYTHON, PYTHON_WORDS), examples=30)

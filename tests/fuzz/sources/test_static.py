@@ -100,7 +100,7 @@ def test_changed_python_is_described_or_found_faulty(fuzzer: Fuzzer) -> None:
         except MetaError as error:
             _assert_says_why(error)
 
-    fuzzer.run(check, changed_text(PYTHON, words=PYTHON_WORDS), examples=150)
+    fuzzer.run(check, changed_text(PYTHON, words=PYTHON_WORDS), examples=75)
 
 
 def test_a_changed_meta_is_used_or_refused(fuzzer: Fuzzer) -> None:
@@ -116,7 +116,7 @@ def test_a_changed_meta_is_used_or_refused(fuzzer: Fuzzer) -> None:
         except ValueError as error:
             _assert_says_why(error)
 
-    fuzzer.run(check, changed_json([META]), examples=300, known=KNOWN_METAS)
+    fuzzer.run(check, changed_json([META]), examples=150, known=KNOWN_METAS)
 
 
 def test_the_changed_source_of_a_lua_package_is_described_or_not(fuzzer: Fuzzer) -> None:
@@ -128,7 +128,7 @@ def test_the_changed_source_of_a_lua_package_is_described_or_not(fuzzer: Fuzzer)
         requires_of(source)
 
     halves = ["\n---\ud800 what it does\nlocal M = {}", 'local M = {}\nM.meta = { name = "\ud800" }\nreturn M']
-    fuzzer.run(check, changed_text(LUA, words=LUA_WORDS), examples=300, known=halves)
+    fuzzer.run(check, changed_text(LUA, words=LUA_WORDS), examples=150, known=halves)
 
 
 def _assert_says_why(error: ValueError) -> None:

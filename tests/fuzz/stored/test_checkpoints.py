@@ -226,4 +226,4 @@ def test_a_checkpoint_with_a_mistake_is_not_used_or_harms_nothing(fuzzer: Fuzzer
 
     sample = asyncio.run(made())
     known = [unreadable_policy(sample)]
-    fuzzer.run(lambda found: asyncio.run(check(found)), mistakes(sample), examples=50, known=known)
+    fuzzer.run(lambda found: asyncio.run(check(found)), mistakes(sample), examples=25, known=known)

@@ -85,7 +85,7 @@ def test_changed_rows_are_named_and_harm_no_other_session(fuzzer: Fuzzer, tmp_pa
         async with SqliteStore(str(path)) as store:
             await check_writes(store, healthy)
 
-    fuzzer.run(lambda damage: asyncio.run(check(*damage)), changes(), examples=60, known=KNOWN)
+    fuzzer.run(lambda damage: asyncio.run(check(*damage)), changes(), examples=30, known=KNOWN)
 
 
 def test_without_its_caches_a_session_is_what_it_was(fuzzer: Fuzzer, tmp_path: Path, original: bytes) -> None:

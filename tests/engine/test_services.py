@@ -14,7 +14,7 @@ from holdfast.core.records import AssignedRecord, CompletedRecord
 from holdfast.core.state import Session
 from holdfast.engine.drivers import Attempt
 from holdfast.engine.holdfast import Holdfast, open_holdfast
-from holdfast.engine.offers import ListedOffers
+from holdfast.engine.listed_offers import ListedOffers
 from holdfast.engine.upkeep import Upkeep
 from holdfast.programs.native.ctx import Context
 from holdfast.programs.registry import strategy

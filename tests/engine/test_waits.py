@@ -14,8 +14,8 @@ from holdfast.agent.tools import tool
 from holdfast.core.state import Session
 from holdfast.engine import presence
 from holdfast.engine.holdfast import Holdfast, open_holdfast
-from holdfast.engine.offers import ListedOffers
-from holdfast.engine.presence import GONE_MS, ProcessRow, processes
+from holdfast.engine.listed_offers import ListedOffers
+from holdfast.engine.process_rows import GONE_MS, NAMESPACE, ProcessRow, processes
 from holdfast.engine.upkeep import Upkeep
 from holdfast.engine.waits import Wait, WaitTable, wait_of
 from holdfast.programs.native.ctx import Context
@@ -167,8 +167,8 @@ async def test_a_process_says_what_it_offers_and_takes_it_back(tmp_path: Path) -
 async def test_the_row_of_a_killed_process_grows_old_and_is_cleared_away(tmp_path: Path) -> None:
     async with open_holdfast(sqlite(tmp_path), upkeep=Upkeep(on=False)) as looks:
         old = {"name": "dead.1.ab", "since": 1, "seen_at": 2, "offers": {}}
-        await looks.store.put_state(presence.NAMESPACE, "dead.1.ab", old)
-        await looks.store.put_state(presence.NAMESPACE, "odd", {"of": "another version"})
+        await looks.store.put_state(NAMESPACE, "dead.1.ab", old)
+        await looks.store.put_state(NAMESPACE, "odd", {"of": "another version"})
         assert await looks.processes() == []
         async with open_holdfast(sqlite(tmp_path)):
             await until(looks.processes)

@@ -11,7 +11,7 @@ from holdfast.agent.machine.kind import KIND
 from holdfast.core.needs import Need
 from holdfast.core.queries import LlmQuery
 from holdfast.core.state import Session
-from holdfast.engine.offers import ListedOffers
+from holdfast.engine.listed_offers import ListedOffers
 
 if TYPE_CHECKING:
     from holdfast.agent.runtime import Runtime

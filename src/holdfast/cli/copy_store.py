@@ -47,7 +47,7 @@ def copy_store_command(source: str, target: str) -> int:
 
 
 async def _copy(source: str, target: str) -> CopyReport:
-    from holdfast.engine.presence import NAMESPACE as PRESENCE
+    from holdfast.engine.process_rows import NAMESPACE as PRESENCE
     from holdfast.store import open_store
     from holdfast.store.copy import CopyReport, copy_store
 

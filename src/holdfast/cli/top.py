@@ -198,7 +198,7 @@ class _RowReader:
     async def rows(self) -> tuple[list[_Row], bool]:
         """The rows, and whether there are more."""
         from holdfast.core.state import State
-        from holdfast.engine.presence import processes
+        from holdfast.engine.process_rows import processes
         from holdfast.engine.waits import messages_left, wait_of
         from holdfast.store.session_rows import SessionFilter
 

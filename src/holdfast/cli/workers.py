@@ -17,7 +17,7 @@ from holdfast.cli.table import print_table
 from holdfast.core.errors import ExitCode
 
 if TYPE_CHECKING:
-    from holdfast.engine.presence import ProcessRow
+    from holdfast.engine.process_rows import ProcessRow
     from holdfast.store import Store
 
 _LOOK_S = 0.2
@@ -81,7 +81,7 @@ def drain_command(name: str, within: float | None, wait: float | None) -> int:
 
 
 async def _present() -> list[ProcessRow]:
-    from holdfast.engine.presence import processes
+    from holdfast.engine.process_rows import processes
 
     async with open_store() as store:
         now = _now()
@@ -107,7 +107,7 @@ async def _drain(name: str, within: float | None, wait: float | None) -> tuple[P
 
 async def _find(store: Store, name: str) -> ProcessRow:
     """The worker that a name, the beginning of one, or a process id means."""
-    from holdfast.engine.presence import processes
+    from holdfast.engine.process_rows import processes
 
     now = _now()
     here = [row for row in await processes(store) if row.is_here(now)]
@@ -126,7 +126,7 @@ async def _find(store: Store, name: str) -> ProcessRow:
 
 async def _is_over(store: Store, name: str) -> bool:
     """Whether a process is gone, or does not work any more."""
-    from holdfast.engine.presence import processes
+    from holdfast.engine.process_rows import processes
 
     now = _now()
     return not any(row.name == name and row.is_here(now) and row.work is not None for row in await processes(store))

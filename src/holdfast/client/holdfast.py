@@ -32,7 +32,7 @@ from holdfast.core.records import Entry, Program
 from holdfast.core.values import Json
 from holdfast.engine.adoption import AdoptionReport
 from holdfast.engine.errors import ResultTimeoutError
-from holdfast.engine.presence import ProcessRow
+from holdfast.engine.process_rows import ProcessRow
 from holdfast.engine.questions import QuestionPage, WaitingQuestion
 from holdfast.programs.registry import Strategy
 from holdfast.store.export import ImportReceipt

@@ -35,7 +35,7 @@ from holdfast.engine.host_view import feed, until_needed
 from holdfast.engine.offers import Offer
 from holdfast.engine.own_drivers import own_effects
 from holdfast.engine.owner import CLOSE_S, SEED_BITS, Observer, Owner, Seam
-from holdfast.engine.presence import ProcessRow, processes
+from holdfast.engine.process_rows import ProcessRow, processes
 from holdfast.engine.questions import QuestionPage, waiting_questions
 from holdfast.engine.replay_check import ReplayOutcome, check_replay, check_stored_replay
 from holdfast.engine.session_status import session_status

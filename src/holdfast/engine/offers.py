@@ -3,56 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Protocol
-
-import msgspec
+from typing import Protocol
 
 from holdfast.core.errors import InvalidValueError
 from holdfast.core.ids import check_id
 from holdfast.core.needs import MANY, RUN, Need, parse_needs
 from holdfast.core.state import Session
+from holdfast.engine.drivers import Drivers
+from holdfast.engine.listed_offers import ListedOffers
+from holdfast.engine.program_kinds import ProgramKinds
 from holdfast.programs.registry import registered
-
-if TYPE_CHECKING:
-    from holdfast.engine.drivers import Drivers
-    from holdfast.engine.program_kinds import ProgramKinds
-
-
-class ListedOffers(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a process offers, by name, as it says itself. Tools that plugins bring to single sessions are left out."""
-
-    services: list[str] = []
-    strategies: list[str] = []
-    """Native ones. What comes with its source, or is installed everywhere, is not listed."""
-    providers: list[str] = []
-    models: list[str] = []
-    tools: list[str] = []
-    agents: list[str] = []
-    """Subagents that it can start."""
-    has_model: bool = False
-    """Whether it answers the `llm` queries that any process may answer."""
-    answers_people: bool = False
-    """Whether something here answers `human` queries."""
-
-    def meets(self, session: Session, need: Need) -> bool:
-        """Whether the process has what a session needs, as far as it is listed."""
-        match need.kind:
-            case "service":
-                return need.name in self.services
-            case "program":
-                return session.program_kind != "native" or need.name in self.strategies
-            case "provider":
-                return need.name in self.providers
-            case "model":
-                return need.name in self.models
-            case "tool":
-                return need.name in self.tools
-            case "agent":
-                return need.name in self.agents
-            case "llm":
-                return self.has_model
-            case "host":
-                return False
 
 
 class Offer(Protocol):

@@ -1,40 +1,22 @@
-"""Presence: which processes are at work on a store and what each offers, as they say themselves, now and then.
-
-It is for people who ask why a session does not move. Nothing is decided by it: who serves a session is settled by
-leases and by what a process has itself, so a row that is late, or of a process that was killed, does no harm.
-"""
+"""Presence: a process says in the store, now and then, that it is at work there, and what it offers."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from typing import TYPE_CHECKING
 
 import msgspec
 
 from holdfast import __version__
 from holdfast.core.errors import HoldfastError
-from holdfast.engine.offers import ListedOffers
-from holdfast.engine.work_report import WorkReport
-from holdfast.store.contract import Store
+from holdfast.engine.engine import Engine
+from holdfast.engine.owner import Owner
+from holdfast.engine.process_rows import BEAT_MS, GONE_MS, NAMESPACE, ProcessRow, processes
 from holdfast.store.patience import pause
 from holdfast.store.supervisor import STEADY_S, TaskTrouble
 
-if TYPE_CHECKING:
-    from holdfast.engine.engine import Engine
-    from holdfast.engine.owner import Owner
-
-NAMESPACE = "holdfast.processes"
-"""Where the rows are, in the state of the store."""
-
 FIRST_MS = pause(1_000)
 """Milliseconds after which a process first says that it is here: most commands have ended by then."""
-
-BEAT_MS = 30_000
-"""Milliseconds between two rows of a process."""
-
-GONE_MS = 3 * BEAT_MS
-"""Milliseconds after which a process that has said nothing is taken to be gone."""
 
 FORGOTTEN_MS = 10 * GONE_MS
 """Milliseconds after which the row of a process that is gone is removed. Until then, whoever looks can tell others."""
@@ -44,26 +26,6 @@ NEWS_MS = 1_000
 
 LEAVE_S = 1.0
 """Seconds that a process which closes tries to take its row back."""
-
-
-class ProcessRow(msgspec.Struct, frozen=True):
-    """A process that is at work on a store."""
-
-    name: str
-    """As the owner of sessions: the machine, the process id, and a few letters."""
-    since: int
-    seen_at: int
-    offers: ListedOffers
-    troubles: list[TaskTrouble] = []
-    """Its standing tasks that have failed lately: it is not well, though it is here."""
-    work: WorkReport | None = None
-    """What it works through inboxes with; None if it does not."""
-    version: str = ""
-    """Of Holdfast."""
-
-    def is_here(self, now: int) -> bool:
-        """Whether it has said so lately."""
-        return now - self.seen_at < GONE_MS
 
 
 class Presence:
@@ -113,21 +75,3 @@ async def _take_back(owner: Owner) -> None:
     with contextlib.suppress(HoldfastError, TimeoutError):  # then its row grows old
         async with asyncio.timeout(LEAVE_S):
             await owner.store.delete_state(NAMESPACE, owner.name)
-
-
-async def processes(store: Store, beside: str = "") -> list[ProcessRow]:
-    """The processes that have said that they are at work on a store, the longest-serving first; `beside` that one."""
-    rows: list[ProcessRow] = []
-    after = ""
-    while keys := await store.list_state(NAMESPACE, after=after):
-        after = keys[-1]
-        for key in keys:
-            if key == beside:
-                continue
-            try:
-                item = await store.get_state(NAMESPACE, key)
-                if item is not None:
-                    rows.append(msgspec.convert(item.value, ProcessRow))
-            except (HoldfastError, msgspec.ValidationError):
-                continue  # of another version, or damaged
-    return sorted(rows, key=lambda row: (row.since, row.name))

@@ -12,7 +12,7 @@ from holdfast.core.ids import DEFAULT_SERVICE
 from holdfast.core.state import Session
 from holdfast.core.status import parse_pending_filter, snapshot
 from holdfast.engine.checkpoints import SessionReader, folded_session
-from holdfast.engine.presence import processes
+from holdfast.engine.process_rows import processes
 from holdfast.engine.query_paths import pending_below
 from holdfast.engine.seals import Sealer
 from holdfast.engine.waits import messages_left, wait_for_limits, wait_of

@@ -11,7 +11,7 @@ from holdfast.core.needs import Need, explain_missing, is_for_host, missing, ste
 from holdfast.core.pending_queries import PendingQuery
 from holdfast.core.queries import ChildQuery, Query, TimerQuery, ToolQuery
 from holdfast.core.state import IMPORTED, PAUSED, Session
-from holdfast.engine.presence import ProcessRow
+from holdfast.engine.process_rows import ProcessRow
 from holdfast.store.contract import Store
 from holdfast.store.errors import CorruptSessionError
 from holdfast.store.permits import PermitWait

@@ -17,9 +17,9 @@ import pytest
 
 from holdfast import Runtime
 from holdfast.core.errors import InvalidValueError
-from holdfast.engine.offers import ListedOffers
-from holdfast.engine.presence import GONE_MS, ProcessRow
-from holdfast.engine.presence import NAMESPACE as PROCESSES
+from holdfast.engine.listed_offers import ListedOffers
+from holdfast.engine.process_rows import GONE_MS, ProcessRow
+from holdfast.engine.process_rows import NAMESPACE as PROCESSES
 from holdfast.serve.http.door import Door
 from holdfast.serve.webhooks import sender as sender_module
 from holdfast.serve.webhooks.address import checked_url, is_public, resolved

@@ -20,7 +20,7 @@ from holdfast.core.queries import OWN_TOOLS
 
 if TYPE_CHECKING:
     from holdfast.cli.doctor.report import Report, SandboxState
-    from holdfast.engine.offers import ListedOffers
+    from holdfast.engine.listed_offers import ListedOffers
 
 SHOWN_STILL = 50
 """Sessions that do not move which are shown to a person."""
@@ -157,7 +157,7 @@ async def _check_all(report: Report, dry_run: bool) -> None:
     from holdfast.cli.doctor.single import Checkup
     from holdfast.cli.doctor.sweep import check_sessions
     from holdfast.engine.fleet_limits import limit_reports
-    from holdfast.engine.presence import processes
+    from holdfast.engine.process_rows import processes
 
     gc.set_threshold(YOUNG_OBJECTS)
     progress = _Progress()

@@ -13,7 +13,7 @@ import sys
 import msgspec
 
 from holdfast.cli.doctor.report import Part
-from holdfast.engine.presence import ProcessRow
+from holdfast.engine.process_rows import ProcessRow
 from holdfast.engine.waits import WaitTable
 from holdfast.store import open_store
 from holdfast.store.sound_sessions import Span, SpannedStore

@@ -7,7 +7,7 @@ from collections.abc import Set as AbstractSet
 import msgspec
 
 from holdfast.engine.fleet_limits import LimitReport
-from holdfast.engine.presence import ProcessRow
+from holdfast.engine.process_rows import ProcessRow
 from holdfast.engine.waits import Wait, WaitTable
 from holdfast.store.sound_sessions import CheckedPage
 

@@ -16,7 +16,7 @@ from holdfast.engine.callers import CallerWatch
 from holdfast.engine.dispatch import Dispatch
 from holdfast.engine.engine import Engine
 from holdfast.engine.fleet.commits import due_of, is_left_to_processes
-from holdfast.engine.presence import processes
+from holdfast.engine.process_rows import processes
 from holdfast.store.errors import StoreUnavailableError
 
 log = logging.getLogger("holdfast.dispatch")

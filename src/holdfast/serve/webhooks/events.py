@@ -20,7 +20,7 @@ from holdfast.core.records import (
     PausedRecord,
     type_of,
 )
-from holdfast.engine.presence import GONE_MS, ProcessRow
+from holdfast.engine.process_rows import GONE_MS, ProcessRow
 from holdfast.engine.questions import WaitingQuestion
 from holdfast.store.session_rows import SessionRow
 

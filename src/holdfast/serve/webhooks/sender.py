@@ -18,7 +18,7 @@ from holdfast.agent.machine.fold import AgentFold
 from holdfast.core.errors import HoldfastError, InvalidValueError
 from holdfast.core.records import Entry
 from holdfast.engine.holdfast import Holdfast
-from holdfast.engine.presence import processes
+from holdfast.engine.process_rows import processes
 from holdfast.serve.webhooks.address import resolved
 from holdfast.serve.webhooks.events import Happening, happenings, lost_worker, settled_items, waiting
 from holdfast.serve.webhooks.records import Delivery, EventType, Webhook, signed_headers

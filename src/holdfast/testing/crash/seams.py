@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from holdfast.core.errors import HoldfastError
-from holdfast.engine.presence import NAMESPACE as PRESENCE
+from holdfast.engine.process_rows import NAMESPACE as PRESENCE
 from holdfast.store import Store
 
 

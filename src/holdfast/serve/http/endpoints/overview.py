@@ -11,7 +11,7 @@ import msgspec
 
 from holdfast.core.errors import InvalidValueError
 from holdfast.core.state import State
-from holdfast.engine.presence import ProcessRow
+from holdfast.engine.process_rows import ProcessRow
 from holdfast.engine.work_report import WorkReport
 from holdfast.serve.http.endpoint import ApiCall, Endpoints, JsonReply, NoParameters
 from holdfast.serve.http.filters import FilterParameters

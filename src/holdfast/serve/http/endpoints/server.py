@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 import holdfast
-from holdfast.engine.presence import ProcessRow
+from holdfast.engine.process_rows import ProcessRow
 from holdfast.serve.http.endpoint import ApiCall, BytesReply, Endpoints, JsonReply, NoParameters
 from holdfast.serve.http.limits import (
     BODY_BYTES,

@@ -12,7 +12,7 @@ import pytest
 
 from holdfast.cli.doctor import sweep
 from holdfast.cli.doctor.helper import HelperTask
-from holdfast.cli.doctor.report import Part
+from holdfast.cli.doctor.report import CheckedPart
 from holdfast.core.queries import HumanQuery
 from holdfast.store import open_store
 from holdfast.store.sqlite.schema import PAGE_BYTES
@@ -48,7 +48,7 @@ def many(monkeypatch: pytest.MonkeyPatch, *, spans: int) -> None:
     monkeypatch.setattr(sweep, "_processors", lambda: 3)
 
 
-async def found_in(path: str, tell: Callable[[int], None] = lambda _: None) -> Part:
+async def found_in(path: str, tell: Callable[[int], None] = lambda _: None) -> CheckedPart:
     url = f"sqlite:///{path}"
     async with open_store(url) as store:
         part = await sweep.check_sessions(store, HelperTask(url, 0, [], []), tell)
@@ -61,10 +61,10 @@ class HelpersSeen:
     """Counts the helpers that did their part to the end, and the sessions that they looked at."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.parts: list[Part] = []
+        self.parts: list[CheckedPart] = []
         helped = sweep._Shared._helped
 
-        async def noted(shared: Any) -> Part:
+        async def noted(shared: Any) -> CheckedPart:
             self.parts.append(await helped(shared))
             return self.parts[-1]
 
@@ -80,9 +80,9 @@ def leave_all_to_helpers(monkeypatch: pytest.MonkeyPatch) -> None:
     check_here = sweep._Shared._check_here
     calls: list[object] = []
 
-    async def later(shared: Any) -> Part:
+    async def later(shared: Any) -> CheckedPart:
         calls.append(shared)
-        return Part() if len(calls) == 1 else await check_here(shared)
+        return CheckedPart() if len(calls) == 1 else await check_here(shared)
 
     monkeypatch.setattr(sweep._Shared, "_check_here", later)
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias
 
 import msgspec
 
-from holdfast.agent.draining import HandDrain, is_of_drain
 from holdfast.agent.errors import UnknownItemError, UnknownPluginError
+from holdfast.agent.inbox_drains import HandDrain, is_of_drain
 from holdfast.agent.machine.conversation import Conversation
 from holdfast.agent.machine.fold import agent_fold
 from holdfast.agent.machine.inbox import Command, Delivery, Item, ItemCancellation, Slot, claim

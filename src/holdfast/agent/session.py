@@ -13,8 +13,8 @@ import msgspec
 from holdfast.agent.admin import SessionAdmin
 from holdfast.agent.cancellation import CancelReceipt, CancelRequest, cancel
 from holdfast.agent.commands import PluginActions, SessionCommands
-from holdfast.agent.draining import HandDrain, draining
 from holdfast.agent.errors import ModeNotInstalledError, ProviderMismatchError, SessionEndedError, UnknownTurnError
+from holdfast.agent.inbox_drains import HandDrain, draining
 from holdfast.agent.loaded_session import LoadedSession
 from holdfast.agent.machine.conversation import Conversation
 from holdfast.agent.machine.fold import agent_fold

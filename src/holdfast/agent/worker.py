@@ -17,7 +17,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, Self
 
-from holdfast.agent.draining import Draining
+from holdfast.agent.inbox_drains import InboxDrains
 from holdfast.agent.machine.fold import agent_fold
 from holdfast.agent.machine.inbox import INBOX
 from holdfast.core.labels import priority_of
@@ -85,7 +85,7 @@ class Worker:
         self._engine = holdfast.engine
         self._owner = self._engine.owner
         self._dispatch = holdfast.upkeep.dispatch
-        self._draining = Draining.on(self._engine)
+        self._drains = InboxDrains.on(self._engine)
         self._turns = turns
         self._drain_s = drain_s
         self._line: dict[str, int] = {}
@@ -130,9 +130,9 @@ class Worker:
 
         Raises `RuntimeClosedError` if the runtime is closed before.
         """
-        if self._draining.worker is not None:
+        if self._drains.worker is not None:
             raise WorkerExistsError(self._owner.store.url)
-        self._draining.worker = self
+        self._drains.worker = self
         self._owner.work, self._owner.is_in_line = self.report, self.is_in_line
         permits = self._owner.permits
         permits.on_room, permits.on_wait = self._look_at_crowded, self._heard.set
@@ -154,7 +154,7 @@ class Worker:
             self._owner.callers.check_open(None)
             await self._drain()
         finally:
-            self._draining.worker = self._owner.work = self._owner.is_in_line = None
+            self._drains.worker = self._owner.work = self._owner.is_in_line = None
             permits.on_room = permits.on_wait = lambda: None
             self._owner.on_work_changed()
 

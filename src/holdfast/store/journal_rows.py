@@ -257,43 +257,35 @@ def decode_parts(session_id: str, parts: Iterable[JournalPart], blobs: Mapping[s
             raise CorruptSessionError(
                 session_id, _place(begins, ends), "the row has more or fewer records than positions"
             )
-        at = row.at
         if row.later is None:
+            at = row.at
             for position, record in enumerate(records, begins):
                 entries.append(Entry(position, at, record))
         else:
-            later = _delays_or_corrupt(session_id, row)[begins - row.first :]
-            entries += map(Entry, range(begins, ends + 1), [at + delay for delay in later], records)
+            times = _times_or_corrupt(session_id, row)[begins - row.first :]
+            entries += map(Entry, range(begins, ends + 1), times, records)
     return entries
 
 
-def _delays_or_corrupt(session_id: str, row: JournalRow) -> list[int]:
-    """How much later than the first each record was written."""
+def _times_or_corrupt(session_id: str, row: JournalRow) -> list[int]:
     try:
-        later = delays_in(row)
+        return times_in(_columns_of(row))
     except (msgspec.MsgspecError, TypeError, ValueError) as error:
         raise CorruptSessionError(session_id, _place(row.first, row.last), f"its times: {error}") from None
-    if len(later) != row.last - row.first + 1:
-        raise CorruptSessionError(session_id, _place(row.first, row.last), f"it has {len(later)} times")
-    if not MIN_INTEGER <= row.at + min(later, default=0) <= row.at + max(later, default=0) <= MAX_INTEGER:
-        raise CorruptSessionError(session_id, _place(row.first, row.last), "its times do not fit into 64 bits")
-    return later
-
-
-def delays_in(row: JournalRow) -> list[int]:
-    """How much later than the first each record of a sound row was written."""
-    if row.later is None:
-        return [0] * (row.last - row.first + 1)
-    return list(accumulate(_delays_decoder.decode(row.later)))
 
 
 def times_in(columns: tuple[Any, ...]) -> list[int]:
-    """When each record of a sound row was written; raises `msgspec.MsgspecError` or `ValueError` if it does not say."""
+    """When each record was written, by the columns of a sound row of records with different times.
+
+    Raises `msgspec.MsgspecError`, `TypeError` or `ValueError` if it does not say.
+    """
     first, last, at, later, *_ = columns
     times = list(accumulate(_delays_decoder.decode(later), initial=at))
     del times[0]
-    if len(times) != last - first + 1 or min(times) < MIN_INTEGER or max(times) > MAX_INTEGER:
-        raise ValueError("there are not as many times as records, or they do not fit into 64 bits")
+    if len(times) != last - first + 1:
+        raise ValueError(f"there are {len(times)}, for {last - first + 1} records")
+    if min(times) < MIN_INTEGER or max(times) > MAX_INTEGER:
+        raise ValueError("they do not fit into 64 bits")
     return times
 
 
@@ -411,11 +403,11 @@ def cut_row(writer: str, row: JournalRow, first: int, last: int) -> JournalRow |
     try:
         whole = unpacked_row(row)
         bodies = [bytes(body) for body in msgspec.json.decode(whole.body, type=list[msgspec.Raw])]
-        later = [0] * len(bodies) if whole.later is None else _delays_or_corrupt(writer, whole)
-    except (msgspec.MsgspecError, ValueError, RecursionError, CorruptSessionError):
+        times = [row.at] * len(bodies) if whole.later is None else times_in(_columns_of(whole))
+    except (msgspec.MsgspecError, TypeError, ValueError, RecursionError):
         return None
     first, last = max(first, row.first), min(last, row.last)
     kept = slice(first - row.first, last + 1 - row.first)
     if len(bodies) != row.last - row.first + 1 or not bodies[kept]:
         return None
-    return _sealed(writer, first, [row.at + delay for delay in later[kept]], _array(bodies[kept]))
+    return _sealed(writer, first, times[kept], _array(bodies[kept]))

@@ -73,3 +73,7 @@ class NatsFleet(Fleet):
 
     async def until_calm(self) -> None:
         await until(self.is_done)
+
+    async def has_scheduled(self, count: int) -> bool:
+        """Whether the queue has so many messages for later."""
+        return (await self.report()).scheduled == count

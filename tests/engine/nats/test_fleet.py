@@ -28,9 +28,9 @@ async def test_a_timer_is_one_scheduled_message(fleet: NatsFleet) -> None:
         await fleet.until_served()
         for number in range(3):
             await front.start(sleeper, id=f"s-{number}", ctx={"ms": 2_000}, wait=0)
-        await until(lambda: _has_scheduled(fleet, 3))
+        await until(lambda: fleet.has_scheduled(3))
         assert [await soon(front.result(f"s-{number}")) for number in range(3)] == ["woken"] * 3
-        await until(lambda: _has_scheduled(fleet, 0))
+        await until(lambda: fleet.has_scheduled(0))
 
 
 async def test_the_same_nudge_from_several_processes_is_one_message(fleet: NatsFleet) -> None:
@@ -66,10 +66,6 @@ async def test_a_worker_takes_no_more_than_it_has_room_for(fleet: NatsFleet) -> 
         assert workers.taken <= 2
         for number in range(4):
             await soon(front.result(f"s-{number}"))
-
-
-async def _has_scheduled(fleet: NatsFleet, count: int) -> bool:
-    return (await fleet.report()).scheduled == count
 
 
 async def test_a_stream_that_somebody_has_removed_is_made_again(fleet: NatsFleet) -> None:

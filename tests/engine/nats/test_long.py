@@ -73,10 +73,6 @@ async def test_ten_thousand_sessions_sleep(fleet: NatsFleet) -> None:
         before = resident_mb(server.pid), resident_mb(worker.pid)
         for number in range(10_000):
             await front.start(sleeper, id=f"s-{number}", ctx={"ms": 3_600_000}, wait=0)
-        await until(lambda: _has_scheduled(fleet, 10_000))
+        await until(lambda: fleet.has_scheduled(10_000))
         after = resident_mb(server.pid), resident_mb(worker.pid)
     print(f"10,000 that sleep: server {after[0] - before[0]:+.0f} MB, worker {after[1] - before[1]:+.0f} MB")
-
-
-async def _has_scheduled(fleet: NatsFleet, count: int) -> bool:
-    return (await fleet.report()).scheduled >= count

@@ -12,7 +12,7 @@ import sys
 
 import msgspec
 
-from holdfast.cli.doctor.report import Part
+from holdfast.cli.doctor.report import CheckedPart
 from holdfast.engine.process_rows import ProcessRow
 from holdfast.engine.waits import WaitTable
 from holdfast.store import open_store
@@ -38,8 +38,8 @@ class HelperTask(msgspec.Struct, frozen=True):
         return WaitTable(self.processes, self.now)
 
 
-async def _check_spans(task: HelperTask) -> Part:
-    part, waits, with_mail = Part(), task.waits(), set(task.with_mail)
+async def _check_spans(task: HelperTask) -> CheckedPart:
+    part, waits, with_mail = CheckedPart(), task.waits(), set(task.with_mail)
     async with open_store(task.url) as store:
         assert isinstance(store, SpannedStore)
         for line in sys.stdin.buffer:

@@ -45,7 +45,7 @@ class SandboxState(msgspec.Struct, frozen=True):
     """Why they do not run, or are not inside bubblewrap."""
 
 
-class Part(msgspec.Struct):
+class CheckedPart(msgspec.Struct):
     """What was found in a part of the sessions."""
 
     sound: int = 0
@@ -90,7 +90,7 @@ class Part(msgspec.Struct):
         self.still.sort(key=_rank)
         del self.still[MOST_STILL:]
 
-    def add_part(self, other: Part) -> None:
+    def add_part(self, other: CheckedPart) -> None:
         """What somebody else found in other sessions."""
         self.sound += other.sound
         self.doubtful += other.doubtful

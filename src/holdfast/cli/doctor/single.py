@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 
-from holdfast.cli.doctor.report import Finding, Part, Report
+from holdfast.cli.doctor.report import CheckedPart, Finding, Report
 from holdfast.core.errors import HoldfastError, JournalError, SessionNotFoundError, TransitionError
 from holdfast.core.state import Session
 from holdfast.core.summary import Summary, summarize
@@ -21,7 +21,7 @@ _TRIES = 5
 class Checkup:
     """Adds to a report what is wrong with sessions, and to a part of it why they do not move."""
 
-    def __init__(self, store: Store, report: Report, part: Part, dry_run: bool) -> None:
+    def __init__(self, store: Store, report: Report, part: CheckedPart, dry_run: bool) -> None:
         self._store = store
         self._report = report
         self._part = part

@@ -16,7 +16,7 @@ from collections.abc import AsyncIterator, Callable
 import msgspec
 
 from holdfast.cli.doctor.helper import HelperTask
-from holdfast.cli.doctor.report import Part
+from holdfast.cli.doctor.report import CheckedPart
 from holdfast.store import Store
 from holdfast.store.sound_sessions import Span, SpannedStore
 
@@ -39,9 +39,9 @@ _PATIENCE_S = 5.0
 """Seconds that a helper which failed, or is not needed any more, has to come to its end."""
 
 
-async def check_sessions(store: Store, task: HelperTask, tell: Callable[[int], None]) -> Part:
+async def check_sessions(store: Store, task: HelperTask, tell: Callable[[int], None]) -> CheckedPart:
     """What is to be said of all sessions of a store. Says now and then how many were looked at."""
-    part, waits, with_mail = Part(), task.waits(), set(task.with_mail)
+    part, waits, with_mail = CheckedPart(), task.waits(), set(task.with_mail)
     spans = await store.spans(SPAN_SESSIONS) if isinstance(store, SpannedStore) else []
     if isinstance(store, SpannedStore) and len(spans) >= MANY_SPANS and _processors() > 1:
         return await _Shared(store, task, spans, tell).check()
@@ -72,7 +72,7 @@ class _Shared:
         self._tell = tell
         self._seen = 0
 
-    async def check(self) -> Part:
+    async def check(self) -> CheckedPart:
         """What was found in all of them."""
         helpers = min(_processors(), MOST_PROCESSES) - 1
         async with asyncio.TaskGroup() as group:
@@ -87,15 +87,15 @@ class _Shared:
         self._seen += sessions
         self._tell(self._seen)
 
-    async def _check_here(self) -> Part:
-        part, waits, with_mail = Part(), self._task.waits(), set(self._task.with_mail)
+    async def _check_here(self) -> CheckedPart:
+        part, waits, with_mail = CheckedPart(), self._task.waits(), set(self._task.with_mail)
         while self._left:
             seen = part.seen
             part.add_page(await self._store.checked_span(self._left.popleft()), waits, with_mail)
             self._see(part.seen - seen)
         return part
 
-    async def _helped(self) -> Part:
+    async def _helped(self) -> CheckedPart:
         """What a helper found: nothing if it could not be started, or failed."""
         taken: list[Span] = []
         told = 0
@@ -118,11 +118,11 @@ class _Shared:
                     told, answered = told + seen, answered + 1
                     requests.write(take())
                 requests.close()
-                return msgspec.json.decode(await replies.read(), type=Part)
+                return msgspec.json.decode(await replies.read(), type=CheckedPart)
         except (OSError, ValueError, msgspec.MsgspecError):
             self._left.extend(taken)
             self._see(-told)
-            return Part()
+            return CheckedPart()
 
 
 @contextlib.asynccontextmanager

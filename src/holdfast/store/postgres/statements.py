@@ -38,6 +38,7 @@ REPAIR = f"""
 update holdfast.sessions set ({", ".join(_SUMMARY)}) = row({", ".join(f"${i}" for i in range(2, 2 + len(_SUMMARY)))})
  where id = $1 returning num
 """
+LIVING = "state in ('running', 'paused')"
 ENDED = ", ".join(f"'{state}'" for state in State if state.is_terminal)
 # An append that ends a session, and waited for one that gave it its first snapshot, does not see it and leaves it. The
 # same with mail that is sent meanwhile. So what an ended session has of either is not there.
@@ -140,7 +141,7 @@ def conditions(where: SessionFilter, before: int | None) -> tuple[str, list[Any]
     ]
     texts = [condition.format(number) for number, (condition, _) in enumerate(given, 1)]
     if are_living:
-        texts.append("state in ('running', 'paused')")
+        texts.append(LIVING)
     if where.asking:
         texts.append("asks > 0")
     if where.children is not None:

@@ -9,7 +9,7 @@ from holdfast.store.postgres import shared_history as sharing
 from holdfast.store.postgres import size
 from holdfast.store.postgres.connection import ConnectedStore
 from holdfast.store.postgres.presence import BURY, DEAD, GONE
-from holdfast.store.postgres.statements import NOW, escape
+from holdfast.store.postgres.statements import LIVING, NOW, escape
 from holdfast.store.upkeep import OpenChild, OpenSession
 from holdfast.store.watch import Watch
 
@@ -67,18 +67,18 @@ select id, position, epoch, num from {_EACH.format(services="$2")} (
      order by s.service desc, needs desc, num desc limit $4
 ) found order by num desc limit $4
 """
-MAIL = """
+MAIL = f"""
 select s.id, s.position, s.epoch, s.num, mail.last
   from (select session, min(number) as first, max(number) as last
           from holdfast.mailbox where body is not null group by session) mail
   join holdfast.sessions s on s.num = mail.session
- where s.owner is null and s.state in ('running', 'paused') and s.service = any($1::text[])
+ where s.owner is null and s.{LIVING} and s.service = any($1::text[])
  order by mail.first limit $2
 """
 OPEN_CHILDREN = f"""
 select id, parent, num from {_EACH.format(services="$1")} (
     select id, parent, num from holdfast.sessions s
-     where parent is not null and state in ('running', 'paused') and owner is null
+     where parent is not null and {LIVING} and owner is null
        and (s.service, num) < (served.service, $2) and (s.service, num) >= (served.service, 0)
      order by s.service desc, num desc limit $3
 ) found order by num desc limit $3

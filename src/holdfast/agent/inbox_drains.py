@@ -55,11 +55,11 @@ def is_of_drain(turn: str, drain: str) -> bool:
     return number != turn and number.isdecimal()
 
 
-class Draining:
+class InboxDrains:
     """Which inboxes are drained in this process, and the turns that begin with them. An `Attendant` of an engine."""
 
     @classmethod
-    def on(cls, engine: Engine) -> Draining:
+    def on(cls, engine: Engine) -> InboxDrains:
         """The instance of an engine, made when it is first needed."""
         found = next((each for each in engine.owner.attendants if isinstance(each, cls)), None)
         if found is None:
@@ -120,7 +120,7 @@ class Draining:
 @contextlib.contextmanager
 def draining(holdfast: Holdfast, session_id: str, drain: HandDrain) -> Iterator[None]:
     """While this is open, begin turns of one session in this process with what waits in its inbox."""
-    drained = Draining.on(holdfast.engine).sessions
+    drained = InboxDrains.on(holdfast.engine).sessions
     if session_id in drained:
         raise HoldfastError(f"session '{session_id}' is being drained by this process already")
     drained[session_id] = drain

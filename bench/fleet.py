@@ -14,7 +14,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from typing import Any
 
-from bench import Figure, Plan, Target, interleave
+from bench import Figure, Plan, Target, UnavailableError, interleave
 from bench.floor import asyncpg_module
 from bench.inbox import SESSIONS, ClaimFloor, durable_server
 from holdfast.agent.providers.provider import ModelRequest
@@ -28,8 +28,8 @@ WORKERS = (1, 2, 4)
 CHATS = 4 * SESSIONS
 """Conversations with something in their inboxes: more than all workers together have turns under way."""
 
-TURNS_A_SECOND = 1_500
-"""Inputs that are sent beforehand for each second: more than the workers get through here."""
+TURNS_A_SECOND = 8_000
+"""Inputs that are sent beforehand for each second: more than any machine's workers have got through."""
 
 SETTLE_S = 2.0
 """Seconds from when all workers are at work to when they are measured: at first, they all learn the same sessions."""
@@ -64,8 +64,8 @@ def _fleet(url: str, workers: int) -> Iterator[None]:
             process.communicate()
 
 
-async def _fill(url: str, seconds: float) -> None:
-    """Send to all conversations what is worked through while it is measured."""
+async def _fill(url: str, seconds: float) -> int:
+    """Send to all conversations what is worked through while it is measured; how many inputs that is."""
     each = max(4, int(seconds * TURNS_A_SECOND) // CHATS)
     async with _runtime(url, Upkeep(on=False)) as runtime:
 
@@ -75,6 +75,7 @@ async def _fill(url: str, seconds: float) -> None:
                 await session.enqueue("x")
 
         await asyncio.gather(*(fill(number) for number in range(CHATS)))
+    return each * CHATS
 
 
 @contextlib.asynccontextmanager
@@ -89,7 +90,7 @@ async def _connection(url: str) -> AsyncIterator[Any]:
 async def _turns_per_second(url: str, workers: int, seconds: float) -> float:
     """Turns begun by all workers together in a database of their own, once all of them are at work."""
     url = await asyncio.to_thread(fresh_database, url)
-    await _fill(url, seconds + SETTLE_S + 1)
+    sent = await _fill(url, seconds + SETTLE_S + 1)
     async with _connection(url) as connection:
         before = await connection.fetchval(_TURNS)
         with _fleet(url, workers):
@@ -100,7 +101,8 @@ async def _turns_per_second(url: str, workers: int, seconds: float) -> float:
             began, first = time.perf_counter(), await connection.fetchval(_TURNS)
             await asyncio.sleep(seconds)
             last, took = await connection.fetchval(_TURNS), time.perf_counter() - began
-        assert last > first >= before
+        if last - before >= sent:
+            raise UnavailableError(f"{workers} workers were through with {sent} inputs too soon: raise TURNS_A_SECOND")
         return float(last - first) / took
 
 

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 from holdfast.agent.machine.decide import decide_claim
 from holdfast.agent.machine.fold import agent_fold
-from holdfast.agent.machine.inbox import claim
 from holdfast.core.errors import HoldfastError
 from holdfast.core.needs import missing_needs
 from holdfast.core.records import Record
@@ -90,8 +89,7 @@ class InboxDrains:
     def _wants(self, session: Session, agent: AgentFold, now: int) -> bool:
         """Whether to begin a turn here with what waits in an inbox. If so, it is planned until `undone` is called."""
         hand = self.sessions.get(session.id)
-        waiting = [item for item in agent.inbox.waiting.values() if hand is None or hand.may_take(item.id)]
-        if not claim(waiting, now, in_turn=False):
+        if not agent.inbox.claim(now, in_turn=False, only=None if hand is None else hand.only):
             return False
         if missing_needs(session, self._owner.offers):
             return False

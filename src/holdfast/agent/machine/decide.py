@@ -5,7 +5,7 @@ Every function here is pure, as in `core.decide`: it validates first, and its re
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING
 
 from holdfast.agent.machine.errors import InboxFullError, ItemConflictError, NoInboxError
@@ -67,8 +67,7 @@ def decide_enqueue(
         )
     if len(agent.inbox.waiting) >= MAX_WAITING:
         raise InboxFullError(session.id, len(agent.inbox.waiting))
-    waiting = [*agent.inbox.waiting.values(), item]
-    joined = _joined(session, agent, waiting, now)
+    joined = decide_join(session, agent, now, item)
     return Decision.of(EnqueuedRecord(item=item, by=message.by), *joined)
 
 
@@ -127,16 +126,13 @@ def decide_spent(session: Session, agent: AgentFold, message: SpentMessage) -> D
     return Decision.of(SpentRecord(process=message.process, usage=message.usage))
 
 
-def decide_join(session: Session, agent: AgentFold, now: int) -> list[Record]:
-    """Let items enter the turn under way, if their delivery says so."""
-    return _joined(session, agent, agent.inbox.waiting.values(), now)
-
-
-def _joined(session: Session, agent: AgentFold, waiting: Iterable[Item], now: int) -> list[Record]:
+def decide_join(session: Session, agent: AgentFold, now: int, arriving: Item | None = None) -> list[Record]:
+    """Let items enter the turn under way, if their delivery says so: some that wait, or one that is arriving."""
     # Only while the program waits: when it is resumed it must know everything that has entered, in a replay as well.
     if agent.turn is None or session.state is not State.PAUSED or agent.inbox.unseen or agent.stop is not None:
         return []
-    items = claim(waiting, now, in_turn=True)
+    waiting = agent.inbox.waiting.values()
+    items = claim(waiting if arriving is None else [*waiting, arriving], now, in_turn=True)
     return [JoinedRecord(turn=agent.turn, items=[item.id for item in items])] if items else []
 
 
@@ -150,8 +146,7 @@ def decide_claim(
     asked = next((asked for asked, p in session.pending.items() if isinstance(p.query, InputQuery)), None)
     if asked is None or session.state is not State.PAUSED:
         return []
-    waiting = [item for item in agent.inbox.waiting.values() if only is None or item.id in only]
-    items = claim(waiting, now, in_turn=False)
+    items = agent.inbox.claim(now, in_turn=False, only=only)
     if not items:
         return []
     brought = input_from(turn or f"inbox-{session.position + 1}", items)

@@ -15,7 +15,7 @@ The rule is a pure function, `claim`, and every store and process uses this one.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Sequence
 from typing import Literal, TypeAlias
 
 import msgspec
@@ -63,22 +63,33 @@ class Item(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """JSON schema of the value that its turn must end with; only for a turn of its own."""
 
 
-def claim(waiting: Iterable[Item], now: int, *, in_turn: bool, limit: int = MAX_JOINED) -> list[Item]:
-    """Which of the waiting items are taken now, in their order; empty if none can be."""
-    ready = [item for item in waiting if item.available_at <= now]
-    if not ready:
-        return []
-    if not in_turn and (command := next((item for item in ready if item.command is not None), None)) is not None:
-        return [command]
-    ready = [item for item in ready if item.command is None]
-    if not ready or (in_turn and ready[0].delivery != "boundary"):
-        return []
-    head = ready[0]
-    if head.slot == "exclusive":
-        return [head]
+def claim(
+    waiting: Collection[Item], now: int, *, in_turn: bool, has_commands: bool = True, limit: int = MAX_JOINED
+) -> list[Item]:
+    """Which of the waiting items are taken now, in their order; empty if none can be.
+
+    It looks no further than it takes, unless there may be commands among them (`has_commands`): those come first.
+    """
+    if has_commands and not in_turn:
+        for item in waiting:
+            if item.command is not None and item.available_at <= now:
+                return [item]
+    head: Item | None = None
     taken: list[Item] = []
-    for item in ready[: max(1, limit)]:
-        if (item.slot, item.delivery, item.merge_key) != (head.slot, head.delivery, head.merge_key):
+    for item in waiting:
+        if item.available_at > now or item.command is not None:
+            continue
+        if head is None:
+            if in_turn and item.delivery != "boundary":
+                return []
+            if item.slot == "exclusive":
+                return [item]
+            head = item
+        elif len(taken) >= limit or (item.slot, item.delivery, item.merge_key) != (
+            head.slot,
+            head.delivery,
+            head.merge_key,
+        ):
             break
         taken.append(item)
     return taken
@@ -114,21 +125,34 @@ class Inbox(msgspec.Struct):
     accepted: dict[str, ItemState] = {}
     unseen: dict[str, Item] = {}
     """Items that entered the turn under way, and that the model has not been shown yet."""
+    commands: int = 0
+    """How many of those that wait are commands."""
+
+    def __post_init__(self) -> None:
+        self.commands = sum(item.command is not None for item in self.waiting.values())
+
+    def claim(self, now: int, *, in_turn: bool, only: Collection[str] | None = None) -> list[Item]:
+        """Which items are taken now, in their order: of all, or of those with the ids `only`."""
+        waiting = (
+            self.waiting.values() if only is None else [self.waiting[each] for each in self.waiting if each in only]
+        )
+        return claim(waiting, now, in_turn=in_turn, has_commands=self.commands > 0)
 
     def add(self, item: Item, position: int) -> None:
         self.accepted[item.id] = ItemState(position)
         self.waiting[item.id] = item
+        self.commands += item.command is not None
 
     def take(self, ids: Sequence[str], turn: str) -> None:
         """A turn begins with these items as its input."""
         for item_id in ids:
-            if self.waiting.pop(item_id, None) is not None:
+            if self._remove(item_id) is not None:
                 self._settle(item_id, turn)
 
     def enter(self, ids: Sequence[str], turn: str) -> None:
         """These items enter a turn that is under way."""
         for item_id in ids:
-            item = self.waiting.pop(item_id, None)
+            item = self._remove(item_id)
             if item is not None:
                 self.unseen[item_id] = item
                 self._settle(item_id, turn)
@@ -148,7 +172,7 @@ class Inbox(msgspec.Struct):
 
     def cancel(self, item_id: str, evidence: ItemCancellation) -> None:
         if self.can_withdraw(item_id):
-            self.waiting.pop(item_id, None)
+            self._remove(item_id)
             self.unseen.pop(item_id, None)
             known = self.accepted[item_id]
             known.state, known.turn, known.cancelled = "cancelled", None, evidence
@@ -161,7 +185,18 @@ class Inbox(msgspec.Struct):
 
     def next_due(self) -> int | None:
         """When the first of the items that wait may be taken; None if that is at any time."""
-        return min(item.available_at for item in self.waiting.values()) or None
+        first: int | None = None
+        for item in self.waiting.values():
+            if not item.available_at:
+                return None
+            first = item.available_at if first is None else min(first, item.available_at)
+        return first
+
+    def _remove(self, item_id: str) -> Item | None:
+        item = self.waiting.pop(item_id, None)
+        if item is not None and item.command is not None:
+            self.commands -= 1
+        return item
 
     def _settle(self, item_id: str, turn: str) -> None:
         known = self.accepted[item_id]

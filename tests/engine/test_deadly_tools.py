@@ -23,7 +23,7 @@ from holdfast.store.environment import Environment, SystemClock
 from holdfast.store.errors import StoreUnavailableError
 from holdfast.testing.patience import soon, until
 from tests.core.helpers import Journal, llm
-from tests.engine.helpers import attempts_at, quiet, sqlite
+from tests.engine.helpers import attempts_at, of_type, quiet, sqlite
 from tests.paths import REPO
 
 
@@ -133,3 +133,26 @@ async def test_an_attempt_of_another_process_is_a_death_although_ours_of_the_sam
         await until(lambda: len(begun) == 2)
         pending = (await other.session("s")).pending["q-0"]
         assert (pending.attempts, pending.deaths) == (2, 2)
+
+
+async def test_a_call_that_its_living_process_stopped_again_and_again_is_not_given_up(tmp_path: Path) -> None:
+    begun: list[str] = []
+
+    async def work(name: str) -> str:
+        begun.append(name)
+        if len(begun) <= MAX_DEATHS + 1:
+            await asyncio.Event().wait()
+        return "done"
+
+    async with quiet(sqlite(tmp_path)) as holdfast:
+        holdfast.drive("work", partial(work, "here"), recovery="safe")
+        await holdfast.start(deadly_work, id="s", wait=0)
+        for number in range(1, MAX_DEATHS + 2):
+            await until(lambda number=number: len(begun) == number)  # type: ignore[misc]
+            live = holdfast.engine.live("s")
+            live.stop_executing()
+            await until(lambda live=live: not live.is_under_way)  # type: ignore[misc]
+            await holdfast.engine.attend("s")
+        assert await soon(holdfast.result("s")) == "done"
+        stopped = await of_type(holdfast.store, "s", InterruptedRecord)
+        assert [each.was_begun for each in stopped] == [True] * (MAX_DEATHS + 1)

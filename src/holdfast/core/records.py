@@ -126,7 +126,8 @@ class AttemptedRecord(Record, frozen=True, tag="attempted"):
 
 
 class InterruptedRecord(Record, frozen=True, tag="interrupted"):
-    """The latest attempt at a query ended without an outcome, and its process did not die of it: it was shut down."""
+    """The latest attempt at a query ended without an outcome, and its process did not die of it: it was shut down, or
+    told the effect to stop because it could not keep its lease."""
 
     query_id: str
     was_begun: bool = True

@@ -99,6 +99,10 @@ Probe: TypeAlias = Callable[[Attempt], Any]
 class Driver:
     """One registered driver."""
 
+    is_harmless = False
+    """Whether it runs nobody's code but Holdfast's own. Processes that die meanwhile do not die of it, so it is run
+    again however many they are: a wake that is given up would never come."""
+
     def __init__(self, name: str, effect: Effect, *, recovery: Recovery, probe: Probe | None, concurrency: int) -> None:
         if (recovery == "confirm") != (probe is not None):
             raise DriverError(f"driver '{name}': a probe and the policy 'confirm' go together")

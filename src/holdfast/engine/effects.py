@@ -103,8 +103,10 @@ class Effects:
         """Queries that a process which is gone has attempted."""
         self._known: set[str] = set()
         """Queries whose effects have ended, and whose outcomes are on their way to the journal."""
-        self._stopped: set[tuple[str, int]] = set()
-        """Attempts, as queries and numbers, that were told to stop because the lease could not be kept."""
+        self._attempts: dict[str, int] = {}
+        """The attempts that are under way, by query."""
+        self._stopped: dict[str, int] = {}
+        """The latest attempts, by query, that this process has stopped, and so did not die of."""
         self._doubted: dict[str, int] = {}
         """Attempts, by query, of which the store did not say whether it has them. They were not begun."""
         self._unbegun: dict[str, int] = {}
@@ -148,7 +150,7 @@ class Effects:
             driver = self._owner.driver_of(session, query)
             if driver is None:
                 continue  # a child
-            may_run = not each.attempts or (driver.may_repeat and self._deaths(each) < self._owner.max_deaths)
+            may_run = not each.attempts or (driver.may_repeat and not self._is_given_up(each, driver))
             needs_permit = self._needs_permit(session, query)
             if may_run and not needs_permit and self._try_take(asked, driver):
                 attempts += map(RecordDraft, self.new_attempt(each, driver.name))
@@ -219,14 +221,35 @@ class Effects:
             self._unbegun = {asked: number for asked, number in known.items() if asked in pending}
 
     def new_attempt(self, pending: PendingQuery, driver: str) -> list[Record]:
-        """What there is to record of a new attempt, and of the latest one if that was not begun."""
+        """What there is to record of a new attempt, and of the latest one if this process knows that it did not die of
+        it."""
         asked = pending.query.id
         attempted = AttemptedRecord(query_id=asked, driver=driver)
-        return [InterruptedRecord(asked, was_begun=False), attempted] if self._is_unbegun(pending) else [attempted]
+        if self._is_unbegun(pending):
+            return [InterruptedRecord(asked, was_begun=False), attempted]
+        return [InterruptedRecord(asked), attempted] if self._was_stopped(pending) else [attempted]
 
     def _deaths(self, pending: PendingQuery) -> int:
         """How many processes in a row have died while they attempted a query."""
-        return pending.deaths - self._is_unbegun(pending)
+        return 0 if self._was_stopped(pending) else pending.deaths - self._is_unbegun(pending)
+
+    def _is_given_up(self, pending: PendingQuery, driver: Driver) -> bool:
+        """Whether so many processes have died of an effect that it is not run again."""
+        return not driver.is_harmless and self._deaths(pending) >= self._owner.max_deaths
+
+    def unbegun_attempts(self, pending: Mapping[str, PendingQuery]) -> list[RecordDraft]:
+        """What there is to record if nothing more is done here: that attempts of ours were not begun."""
+        if not self._unbegun:
+            return []
+        waiting = {query.id for query in self._planned} | self.running.keys()
+        released = [asked for asked, each in pending.items() if asked not in waiting and self._is_unbegun(each)]
+        for asked in released:
+            del self._unbegun[asked]
+        return [RecordDraft(InterruptedRecord(asked, was_begun=False)) for asked in released]
+
+    def _was_stopped(self, pending: PendingQuery) -> bool:
+        """Whether the latest attempt at a query is one of ours that was told to stop."""
+        return bool(pending.attempts) and self._stopped.get(pending.query.id) == pending.attempts
 
     def _is_unbegun(self, pending: PendingQuery) -> bool:
         """Whether the latest attempt at a query is one of ours that was not begun."""
@@ -258,6 +281,8 @@ class Effects:
                 del self.running[asked]
                 if task is not asyncio.current_task():  # which has just brought its answer
                     self._cancel(asked, task)
+                self._attempts.pop(asked, None)
+                self._stopped.pop(asked, None)
         for asked in abandoned:
             self._children.drop(session, asked)
 
@@ -272,11 +297,13 @@ class Effects:
         for asked, task in self.running.items():
             if task is not asyncio.current_task():
                 self._cancel(asked, task)
-        self.running, self._recovering = {}, set()
+        self.running, self._recovering, self._attempts = {}, set(), {}
 
     def _cancel(self, asked: str, task: asyncio.Task[None]) -> None:
         """Stop an effect, and return its slot: a task that is cancelled before it has begun never would."""
         task.cancel()
+        if (number := self._attempts.pop(asked, None)) is not None:
+            self._stopped[asked] = number
         if (slot := self._slots.pop(asked, None)) is not None:
             slot.end()
 
@@ -338,6 +365,7 @@ class Effects:
             task = self.running.get(query.id)
             if task is not None and task is asyncio.current_task():
                 del self.running[query.id]
+                self._attempts.pop(query.id, None)
                 self._owner.spawn(self._session.let_go())
 
     async def _bring(self, given: GivenAnswer) -> None:
@@ -354,11 +382,11 @@ class Effects:
         if query.id in self._recovering:
             self._recovering.discard(query.id)
             deaths = self._deaths(pending)
-            was_stopped = (query.id, pending.attempts) in self._stopped
-            why = UNHEARD if self._is_unbegun(pending) else CUT_OFF if was_stopped else DIED if deaths else SHUT_DOWN
+            was_stopped, is_unbegun = self._was_stopped(pending), self._is_unbegun(pending)
+            why = UNHEARD if is_unbegun else CUT_OFF if was_stopped else DIED if deaths else SHUT_DOWN
             if (given := await driver.recover(query, attempt, why)) is not None:
                 return given
-            if deaths >= self._owner.max_deaths:
+            if self._is_given_up(pending, driver):
                 return given_up(driver.name, query.id, deaths)
             fresh = False
         else:
@@ -368,18 +396,14 @@ class Effects:
             if number is None:
                 return None
             attempt = msgspec.structs.replace(attempt, number=number)
+        self._attempts[query.id] = attempt.number
         seam = self._owner.seam
         if seam is not None:
             await seam("before effect")
         if self._session.lease_left_s <= 0:  # this process stood still, or the store replied late
             await insist(self._session.renew)
         self._unbegun.pop(query.id, None)
-        try:
-            given = await insist(driver.run, query, attempt)
-        except asyncio.CancelledError:
-            if query.id not in self.running:
-                self._stopped.add((query.id, attempt.number))
-            raise
+        given = await insist(driver.run, query, attempt)
         if seam is not None:
             await seam("after effect")
         return given

@@ -244,7 +244,8 @@ class Holdfast:
         return await self._engine.deliver(session_id, message)
 
     async def session(self, session_id: str) -> Session:
-        """A session as it is now, folded. Not to be changed."""
+        """A session as it is now, folded. Not to be changed, and not to be kept: while this process has the session,
+        the object goes on with it, also to what is not durable yet."""
         return await self._engine.known(session_id)
 
     def now(self) -> int:

@@ -338,8 +338,7 @@ class LiveSession:
     async def write(self, decide: Callable[[Session], list[Record]]) -> bool:
         """Append what was decided about the session; False if that is nothing."""
         async with self.lock:
-            records = decide(await self.load())
-            if records:
+            if records := decide(await self.load()):
                 with self._undone_on_error:
                     now = self._owner.now()
                     self._record(records, now)
@@ -390,9 +389,10 @@ class LiveSession:
     async def renew(self) -> None:
         """Renew the lease, or release it if nothing is under way any more."""
         async with self.lock:
-            await self.load()
-            if self._writer.epoch is not None:
+            session = await self.load()
+            if self.is_held:
                 with self._undone_on_error:
+                    self._fold.append(self._effects.unbegun_attempts(session.pending), self._owner.now())
                     await self._commit("renew")
 
     # --- events ------------------------------------------------------------------------------------

@@ -6,12 +6,13 @@ from pathlib import Path
 
 from holdfast import Runtime
 from holdfast.agent.processes.processes import tool_call
+from holdfast.engine.drivers import MAX_DEATHS
 from holdfast.store.errors import StoreUnavailableError
 from holdfast.store.sqlite.store import SqliteStore
 from holdfast.testing.crash.processes import CrashProcess
 from holdfast.testing.patience import soon, until_so
 from holdfast.testing.provider import ScriptedProvider
-from tests.agent.background.bound_child import bound_job, runtime_on
+from tests.agent.background.bound_child import asking_runtime, bound_job, runtime_on, turn_job
 from tests.agent.helpers import Home, add
 
 
@@ -38,6 +39,19 @@ async def test_rerunnable_work_is_resumed_and_bound_work_is_abandoned(shared_hom
         assert await soon(_ended(runtime, run.works_in)) == "cancelled"
     assert (tmp_path / "rerunnable").read_text() == "x\nx\n"
     assert (tmp_path / "owner_bound").read_text() == "x\n"
+
+
+async def test_a_wait_outlives_more_processes_than_may_die_of_a_call(shared_home: Home, tmp_path: Path) -> None:
+    for number in range(MAX_DEATHS + 1):
+        waits = tmp_path / str(number)
+        process = CrashProcess(turn_job, shared_home.url, tmp_path, waits.name)
+        until_so(lambda waits=waits, process=process: waits.exists() or process.exit_code is not None)  # type: ignore[misc]
+        process.kill()
+        assert waits.exists()
+    async with asking_runtime(shared_home.url, tmp_path) as runtime, runtime.work():
+        await soon(runtime.mount.holdfast.feed("chat", "approve"))
+        report = await soon(runtime.processes.wait("p-turn"))
+        assert (report.status, report.result) == ("completed", "done")
 
 
 async def _ended(runtime: object, session_id: str) -> str:

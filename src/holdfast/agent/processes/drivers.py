@@ -88,6 +88,8 @@ class _WorkDriver(Driver):
 class BackgroundDriver(Driver):
     """An effect of background work that does not call a tool. Most of its time it waits."""
 
+    is_harmless = True
+
     def __init__(self, name: str, holdfast: Holdfast, recovery: Recovery = "idempotent") -> None:
         super().__init__(f"tool:{name}", self.execute, recovery=recovery, probe=None, concurrency=WAITING)
         self._holdfast = holdfast

@@ -230,10 +230,12 @@ class _LiveDraft:
         """Each with whether it is reasoning."""
         self.chars = 0
         self.outputs = outputs
-        self.is_heard = False
-        """Whether some of it was published: late watchers are reminded of all of it until it is over."""
         self.is_growing = False
-        """Whether anything was published since they were reminded last."""
+        """Whether anything was published since late watchers were reminded of all of it last."""
+        self.rest_s = REMIND_S
+        """Seconds until they are reminded again if nothing more is said."""
+        self.remind_at = 0.0
+        """When that is."""
 
     def take(self, event: LiveEvent) -> None:
         if type(event) is TextDeltaEvent or type(event) is ReasoningDeltaEvent:
@@ -280,6 +282,7 @@ class LiveEvents:
         self._sinks: dict[str, list[Sink]] = {}
         self._publish, self._may_be_heard = store.publish, store.may_be_heard
         self._drafts: dict[str, _LiveDraft] = {}
+        self._reminding: asyncio.TimerHandle | None = None
         self._process = secrets.token_hex(4)
         self._calls = count()
 
@@ -326,26 +329,29 @@ class LiveEvents:
         self._drafts[session_id] = draft
         while len(self._drafts) > MAX_DRAFTS:
             del self._drafts[next(iter(self._drafts))]
+        if self._reminding is None:
+            self._reminding = asyncio.get_running_loop().call_later(REMIND_S, self._remind_all)
         return draft
 
     def _publish_event(self, session_id: str, event: LiveEvent, draft: _LiveDraft) -> None:
         self._publish(session_id, msgspec.msgpack.encode(PublishedEvent(draft.call, event)))
         draft.is_growing = True
-        if not draft.is_heard:
-            draft.is_heard = True
-            self._remind_later(session_id, draft, REMIND_S)
 
-    def _remind_later(self, session_id: str, draft: _LiveDraft, delay_s: float) -> None:
-        asyncio.get_running_loop().call_later(delay_s, self._remind_again, session_id, draft, delay_s)
+    def _remind_all(self) -> None:
+        """Remind late watchers of the drafts that are not over, nor too long: of those that do not grow, more seldom.
 
-    def _remind_again(self, session_id: str, draft: _LiveDraft, waited_s: float) -> None:
-        """Remind late watchers of a draft, also of one that does not grow, until it is over or too long."""
-        if self._drafts.get(session_id) is not draft or draft.size > REMIND_CHARS:
-            return
-        if self._may_be_heard(session_id):
-            self.remind(session_id)
-        self._remind_later(session_id, draft, REMIND_S if draft.is_growing else min(2 * waited_s, MOST_REMIND_S))
-        draft.is_growing = False
+        One timer serves all drafts, as most are over before it comes.
+        """
+        loop = asyncio.get_running_loop()
+        now = loop.time()
+        for session_id, draft in self._drafts.items():
+            if draft.size > REMIND_CHARS or not self._may_be_heard(session_id):
+                draft.rest_s, draft.remind_at = REMIND_S, 0.0
+            elif draft.is_growing or now >= draft.remind_at:
+                self.remind(session_id)
+                draft.rest_s = REMIND_S if draft.is_growing else min(2 * draft.rest_s, MOST_REMIND_S)
+                draft.remind_at, draft.is_growing = now + draft.rest_s, False
+        self._reminding = loop.call_later(REMIND_S, self._remind_all) if self._drafts else None
 
     def remind(self, session_id: str) -> bool:
         """Publish a `CatchUpEvent`. Returns False if there is nothing to say, or too much for one message."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Awaitable, Collection, Sequence
-from operator import attrgetter
 from typing import TYPE_CHECKING, assert_never
 
 import msgspec
@@ -21,7 +20,7 @@ from holdfast.agent.machine.messages import AgentMessage, ContentBlock, TextBloc
 from holdfast.agent.machine.policy import RLM, Policy
 from holdfast.agent.machine.program import NOTHING_TO_SUM_UP, OVERFLOW
 from holdfast.agent.machine.queries import CellTool, ReplyQuery, ServedBy, SummaryQuery
-from holdfast.agent.machine.tree import Tree
+from holdfast.agent.machine.tree import REMARKS, Tree
 from holdfast.agent.machine.turn import RecordedReply
 from holdfast.agent.plugins.hooks import abort_failure
 from holdfast.agent.plugins.plugin import AbortTurn
@@ -105,7 +104,7 @@ class ModelDriver:
             messages = as_sent(messages, policy.emission)
         request = ModelRequest(
             model=policy.model,
-            messages=_shown(messages),
+            messages=_shown(messages, conversation.tree),
             system=system,
             tools=tools,
             params=policy.generation,
@@ -339,20 +338,15 @@ def text_of(content: Sequence[ContentBlock]) -> str:
     return "".join(block.text for block in content if isinstance(block, TextBlock))
 
 
-_REMARKS = frozenset(("system", "signal"))
-"""The roles of what the runtime remarks."""
-_ROLE = attrgetter("role")
-
-
-def _shown(window: list[AgentMessage]) -> list[AgentMessage]:
+def _shown(window: list[AgentMessage], tree: Tree) -> list[AgentMessage]:
     """The conversation as providers take it.
 
     Few providers take remarks of the runtime in the middle of a conversation, so these become messages of the user,
     marked as the runtime's.
     """
-    if _REMARKS.isdisjoint(map(_ROLE, window)):  # as nearly always
+    if window is tree.window and not tree.has_remarks:  # as nearly always
         return window[:]
-    return [_marked(message) if message.role in _REMARKS else message for message in window]
+    return [_marked(message) if message.role in REMARKS else message for message in window]
 
 
 def _marked(remark: AgentMessage) -> AgentMessage:

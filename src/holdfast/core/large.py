@@ -21,6 +21,8 @@ LARGE_CHARS = 256 * 1024
 PIECE_ITEMS = 500
 """Items of a large list or object that are handled at once."""
 
+_NUMBERS = frozenset((int, float, bool, type(None)))
+
 S = TypeVar("S", bound=msgspec.Struct)
 
 _encoder = msgspec.json.Encoder()
@@ -31,8 +33,10 @@ def is_large(value: object) -> bool:
     nodes, chars, open_items = 1, 0, [value]
     while open_items:
         item = open_items.pop()
-        if isinstance(item, (str, bytes)):
+        if type(item) is str or isinstance(item, (str, bytes)):
             chars += len(item)
+        elif type(item) in _NUMBERS:
+            continue
         elif isinstance(item, dict):
             nodes += len(item)
             open_items += islice(item.values(), LARGE_NODES)

@@ -393,7 +393,7 @@ class Store(UpkeepStore, OverviewStore, InventoryStore, PermitStore):
         self._publish(session_id, live_item(payload))
 
     def may_be_heard(self, session_id: str) -> bool:
-        """Whether anybody may listen to a session. A store that reaches other processes cannot tell, and says yes."""
+        """Whether anybody may listen to a session. A store that cannot tell says yes."""
         return True
 
     def listen(self, session_id: str) -> LiveStream:

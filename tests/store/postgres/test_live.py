@@ -12,13 +12,14 @@ from typing import Any
 import pytest
 
 from holdfast.store.limits import LIVE_BYTES
+from holdfast.store.postgres import audience
 from holdfast.store.postgres import live as postgres_live
 from holdfast.store.postgres import notify as postgres_notify
 from holdfast.store.postgres.live import OUTGOING_BYTES, PIECE_CHARS, IncomingFrames, OutgoingFrames, channel_of
 from holdfast.store.postgres.store import PostgresStore
 from holdfast.store.watch import LiveItem, LiveStream, LiveStreams, MissedMessages
 from holdfast.testing.laws.live import listened, payloads
-from holdfast.testing.patience import HANG_S, soon
+from holdfast.testing.patience import HANG_S, soon, until
 from holdfast.testing.sessions import begin
 from tests.store.postgres.helpers import connected, end_connections
 from tests.tables import each_row
@@ -308,3 +309,58 @@ def test_one_statement_does_not_send_everything_at_once() -> None:
         await soon(called.wait())
 
     asyncio.run(check())
+
+
+# --- who listens -------------------------------------------------------------------------------------
+
+
+async def unheard(store: PostgresStore, session_id: str) -> None:
+    """Wait until a store knows that nobody listens to a session."""
+    store.watch(None).__exit__()  # its standing connection is made when it is first needed
+    await until(lambda: not store.may_be_heard(session_id))
+
+
+async def test_who_begins_to_listen_in_another_process_is_known_at_once(
+    store: PostgresStore, other: PostgresStore
+) -> None:
+    assert store.may_be_heard("s-1"), "nobody has been asked"
+    await unheard(store, "s-1")
+    async with tuned(other, "s-1") as there:
+        await until(lambda: store.may_be_heard("s-1"))
+        store.publish("s-1", b"hello")
+        assert await listened(there, b"hello") == [b"hello"]
+
+
+async def test_whoever_connects_learns_who_listens_already(database: str, other: PostgresStore) -> None:
+    async with tuned(other, "s-1"), PostgresStore(database) as late:
+        await unheard(late, "s-2")
+        assert late.may_be_heard("s-1")
+
+
+async def test_a_listener_that_has_gone_is_forgotten_and_one_that_stays_is_not(
+    store: PostgresStore, other: PostgresStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(audience, "ANNOUNCE_S", 0.1)
+    monkeypatch.setattr(audience, "KEEP_S", 8.0)  # longer than two looks, with which announcements come
+    await unheard(store, "s-1")
+    async with tuned(other, "s-2"):
+        async with tuned(other, "s-1"):
+            await until(lambda: store.may_be_heard("s-1"))
+        await unheard(store, "s-1")
+        assert store.may_be_heard("s-2")
+
+
+async def test_without_a_connection_anyone_may_be_listening(store: PostgresStore, database: str) -> None:
+    await unheard(store, "s-1")
+    await end_connections(database)
+    await until(lambda: store.may_be_heard("s-1"))
+    await unheard(store, "s-1")
+
+
+async def test_a_forged_notice_of_listeners_is_passed_over(store: PostgresStore, database: str) -> None:
+    await unheard(store, "s-1")
+    async with connected(database) as connection:
+        for notice in ("", "?? x", "holdfast_live_zz " * 100, channel_of("s-1")):
+            await connection.execute("select pg_notify($1, $2)", audience.CHANNEL, notice)
+    await until(lambda: store.may_be_heard("s-1"))
+    assert len(store._listener.audience._until) == 1

@@ -27,6 +27,10 @@ else:
     Payload_co = TypeVar("Payload_co", covariant=True)
 
 
+REMARKS = frozenset(("system", "signal"))
+"""The roles of what the runtime remarks."""
+
+
 class Frame(msgspec.Struct, frozen=True, omit_defaults=True):
     """A fresh window begins."""
 
@@ -59,6 +63,8 @@ class Tree:
         self.leaf: str | None = None
         self._window: list[AgentMessage] | None = []
         """What the model is shown at the leaf; None if that has to be found in the tree."""
+        self._has_remarks: bool | None = False
+        """Whether there are remarks in the window; None if that has to be found out."""
         self.frame = NO_FRAME
         """The active frame."""
         self._opened_with = 0
@@ -75,16 +81,20 @@ class Tree:
         self.leaf = node_id
         if self._window is not None:
             self._window.append(message)
+        if message.role in REMARKS:
+            self._has_remarks = True
         return node
 
     def begin_anew(self) -> None:
         """Give the next message a new root; earlier nodes stay."""
         self.leaf, self._window, self._opened_with, self.frame = None, [], 0, NO_FRAME
+        self._has_remarks = False
 
     def open(self, node_id: str, at: int, frame: Frame) -> Node[Frame]:
         """Begin a frame."""
         begins = opening(frame)
         self._window, self._opened_with = [*begins, *self._since(frame.kept)], len(begins)
+        self._has_remarks = None
         node = Node(node_id, self.leaf, at, frame)
         self.nodes.add(node)
         self.leaf, self.frame, self._summed = node_id, frame, None
@@ -113,7 +123,7 @@ class Tree:
     def restore(self, leaf: str | None, frame: Frame, summed: int | None) -> None:
         """Continue at a leaf that is in the nodes already."""
         self.leaf, self.frame, self._summed = leaf, frame, summed
-        self._window, self._opened_with = None, len(opening(frame))
+        self._window, self._opened_with, self._has_remarks = None, len(opening(frame)), None
 
     # --- reading -----------------------------------------------------------------------------------
 
@@ -123,6 +133,13 @@ class Tree:
         if self._window is None:
             self._window = self.window_of(self.leaf)
         return self._window
+
+    @property
+    def has_remarks(self) -> bool:
+        """Whether there are remarks of the runtime in the window."""
+        if self._has_remarks is None:
+            self._has_remarks = any(message.role in REMARKS for message in self.window)
+        return self._has_remarks
 
     @property
     def being_summed(self) -> int | None:

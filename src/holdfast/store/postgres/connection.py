@@ -16,7 +16,7 @@ from holdfast.store.errors import StoreUnavailableError
 from holdfast.store.limits import CLOSE_TIMEOUT_S, COMMAND_TIMEOUT_S, CONNECT_TIMEOUT_S
 from holdfast.store.postgres.errors import BAD_ARGUMENT, is_broken, is_trouble, redact, store_trouble, unavailable
 from holdfast.store.postgres.group_commit import GroupWriter
-from holdfast.store.postgres.live import ChannelStreams
+from holdfast.store.postgres.live import ChannelStreams, channel_of
 from holdfast.store.postgres.notify import ListenConnection, NotifyConnection, Server, WatchedSessions
 from holdfast.store.postgres.pool import ConnectionPool, connect_in_turn
 from holdfast.store.postgres.pooler import check_pooling, connect_with
@@ -197,6 +197,9 @@ class ConnectedStore(Store):
         self._streams.put(session_id, item)
         if self._pool is not None:
             self._notifier.live.put(session_id, item)
+
+    def may_be_heard(self, session_id: str) -> bool:
+        return self._listener.audience.may_hear(channel_of(session_id))
 
     def _listen(self, session_id: str) -> LiveStream:
         stream = self._streams.add(session_id)

@@ -52,8 +52,12 @@ class _Frame(msgspec.Struct, frozen=True, array_like=True):
 _decoder = msgspec.msgpack.Decoder(_Frame)
 
 
+_NAMES = [f"holdfast_live_{number:02x}" for number in range(CHANNELS)]
+CHANNEL_NAMES = frozenset(_NAMES)
+
+
 def channel_of(session_id: str) -> str:
-    return f"holdfast_live_{zlib.crc32(session_id.encode()) % CHANNELS:02x}"
+    return _NAMES[zlib.crc32(session_id.encode()) % CHANNELS]
 
 
 class ChannelStreams(LiveStreams):

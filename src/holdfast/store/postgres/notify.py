@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 from holdfast.store.errors import StoreUnavailableError
 from holdfast.store.limits import CONNECT_TIMEOUT_S, NOTIFY_POLL_MS
+from holdfast.store.postgres.audience import Audience
 from holdfast.store.postgres.errors import store_trouble
 from holdfast.store.postgres.live import SEND, ChannelStreams, IncomingFrames, OutgoingFrames
 from holdfast.store.postgres.presence import PostgresPresence
@@ -173,6 +174,7 @@ class ListenConnection:
         self._notifier = notifier
         self._streams = streams
         self._incoming = IncomingFrames(streams, notifier.live.sender)
+        self.audience = Audience(streams.channels, lambda: asyncio.get_running_loop().time(), self.wake)
         self._presence = PostgresPresence()
         self._tried = asyncio.Event()
         self._wake = asyncio.Event()
@@ -188,6 +190,10 @@ class ListenConnection:
         """Listen to other channels from now on: the streams have changed."""
         self._wake.set()
         self.start()
+
+    def wake(self) -> None:
+        """Look again at what there is to do."""
+        self._wake.set()
 
     async def lock(self) -> int | None:
         """The lock by which others can tell that this store lives; None while it is not held."""
@@ -213,6 +219,7 @@ class ListenConnection:
             if self._closing:
                 await self._leave(connection)
             self._presence.lock = None
+            self.audience.disconnect()
             await _let_go(connection)
 
     async def _leave(self, connection: Any) -> None:
@@ -231,6 +238,7 @@ class ListenConnection:
         # A look is then one exchange with the server: if this process is held up meanwhile, the answer still counts.
         snapshot = await connection.prepare(_SNAPSHOT, timeout=CONNECT_TIMEOUT_S)
         await connection.add_listener(CHANNEL, self._heard)
+        await self.audience.connect(connection)
         seen = _Seen(snapshot)
         tuned: set[str] = set()
         look_at = 0.0
@@ -239,6 +247,7 @@ class ListenConnection:
             if lost.is_set():
                 raise StoreUnavailableError(self._server.shown, "the server has ended the connection for notifications")
             await self._tune_in(connection, tuned)
+            await self.audience.announce(connection)
             clock = asyncio.get_running_loop().time()
             if clock >= look_at:
                 await self._look(connection, seen)

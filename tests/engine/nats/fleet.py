@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any, Self
 
+from holdfast.engine.dispatch import DispatchError
 from holdfast.engine.nats.report import QueueReport, queue_report
 from holdfast.engine.nats.settings import NatsSettings
 from holdfast.testing.patience import until
@@ -60,8 +61,12 @@ class NatsFleet(Fleet):
         return await queue_report(self.settings)
 
     async def is_served(self) -> bool:
-        """Whether all workers wait for nudges."""
-        return sum(each.waiting for each in (await self.report()).consumers) >= len(self.workers)
+        """Whether all workers wait for nudges. While the nodes elect a leader, nobody can say."""
+        try:
+            report = await self.report()
+        except DispatchError:
+            return False
+        return sum(each.waiting for each in report.consumers) >= len(self.workers)
 
     async def is_done(self) -> bool:
         """Whether nothing is left in the queue, but for what waits for its time."""

@@ -90,7 +90,8 @@ class ModelDriver:
         """The request to the model: tools and system text, which seldom change, then the growing conversation."""
         turn = conversation.running
         catalog = loaded.catalog(policy)
-        hooks, messages = loaded.hooks, conversation.tree.window
+        hooks, tree = loaded.hooks, conversation.tree
+        messages = window = tree.window
         if hooks.plugins:
             messages = await hooks.history(list(messages))
         tools = catalog.shown_specs(policy.catalog_tokens)
@@ -104,7 +105,7 @@ class ModelDriver:
             messages = as_sent(messages, policy.emission)
         request = ModelRequest(
             model=policy.model,
-            messages=_shown(messages, conversation.tree),
+            messages=_shown(messages) if messages is not window or tree.has_remarks else window[:],
             system=system,
             tools=tools,
             params=policy.generation,
@@ -338,14 +339,12 @@ def text_of(content: Sequence[ContentBlock]) -> str:
     return "".join(block.text for block in content if isinstance(block, TextBlock))
 
 
-def _shown(window: list[AgentMessage], tree: Tree) -> list[AgentMessage]:
+def _shown(window: list[AgentMessage]) -> list[AgentMessage]:
     """The conversation as providers take it.
 
     Few providers take remarks of the runtime in the middle of a conversation, so these become messages of the user,
     marked as the runtime's.
     """
-    if window is tree.window and not tree.has_remarks:  # as nearly always
-        return window[:]
     return [_marked(message) if message.role in REMARKS else message for message in window]
 
 

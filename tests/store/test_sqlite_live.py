@@ -100,3 +100,15 @@ async def test_nothing_is_left_beside_the_file_when_nobody_listens(url: str, tmp
 def test_a_long_path_has_its_sockets_in_a_temporary_directory() -> None:
     assert socket_directory("/x/a.db") == "/x/a.db-live"
     assert len(socket_directory("/" + "x" * 200 + "/a.db")) < 100
+
+
+async def test_a_store_that_is_closed_publishes_nothing_and_opens_no_socket(url: str) -> None:
+    async with open_store(url) as other, open_store(url) as one:
+        with other.listen("s-1") as stream:
+            await _until_heard(one, "s-1")
+            await one.close()
+            one.publish("s-1", b"late")
+            assert await stream.read(0.1) == []
+            await one.open()
+            one.publish("s-1", b"again")
+            assert await listened(stream, b"again") == [b"again"]

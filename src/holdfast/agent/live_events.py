@@ -365,6 +365,12 @@ class LiveEvents:
         self._publish(session_id, payload)
         return True
 
+    def close(self) -> None:
+        """Remind nobody from now on."""
+        if self._reminding is not None:
+            self._reminding.cancel()
+        self._drafts, self._reminding = {}, None
+
     def committed(self, session_id: str, entries: Sequence[Entry]) -> None:
         """Forget the draft of a turn that entries, which this process has just made durable, have ended."""
         if session_id in self._drafts and any(map(ends_turn, reversed(entries))):

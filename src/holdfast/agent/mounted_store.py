@@ -58,7 +58,10 @@ class MountedStore:
         self.owner_ends.start()
 
     async def close(self) -> None:
-        await self.holdfast.__aexit__(None, None, None)
+        try:
+            await self.holdfast.__aexit__(None, None, None)
+        finally:
+            self.live_events.close()
 
     def expect(self, session_id: str, turn_id: str, wanted: ResultType) -> None:
         """Remember the result type of a turn that somebody waits for, so that more than its schema is checked."""

@@ -15,6 +15,7 @@ import pytest
 
 from holdfast import strategy
 from holdfast.agent.machine import decide as agent_decide
+from holdfast.agent.machine import inbox as agent_inbox
 from holdfast.agent.machine.inbox import Item, claim
 from holdfast.agent.processes import drivers as process_drivers
 from holdfast.agent.processes.processes import derived_process_id
@@ -271,7 +272,7 @@ MUTANTS = [
         UNHEARD,
     ),
     Mutant("a change of the policy is acknowledged and not written", [NO_CHANGE], Agents),
-    Mutant("items are taken in another order", [(agent_decide, "claim", _takes_the_last)], Agents),
+    Mutant("items are taken in another order", [(agent_inbox, "claim", _takes_the_last)], Agents),
     Mutant("an outcome that is not known is made up", [(Driver, "recover", _made_up)]),
     Mutant("the id of a deleted session is free", [(memory.MemoryStore, "_delete", _forgets_that_it_was)]),
     Mutant("a wake is not sent", [(process_drivers.WakeDriver, "execute", _sends_nothing)], Background),

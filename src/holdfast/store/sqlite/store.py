@@ -484,7 +484,8 @@ class SqliteStore(PermitsOfSqlite):
 
     def _publish(self, session_id: str, item: LiveItem) -> None:
         self._streams.put(session_id, item)
-        self._publisher.put(session_id, item)
+        if self._writer is not None:  # what is opened after the end is closed by nobody
+            self._publisher.put(session_id, item)
 
     def may_be_heard(self, session_id: str) -> bool:
         return session_id in self._streams.by_session or self._publisher.has_listeners()

@@ -26,6 +26,12 @@ from holdfast.testing.simulation.trace import side_by_side
 SAY_EVERY_S = 15.0
 """Seconds between two lines that say how far many runs are."""
 
+CHUNK_RUNS = 8
+"""Runs that a process is given at a time."""
+
+CHUNKS = 25
+"""How often, until another process takes its place: after thousands of runs, each took twice as long."""
+
 NAMED = {**SCENARIOS, **HARM, Bystander.name: Bystander}
 """All scenarios; those that aim at one thing run only when they are named."""
 
@@ -70,8 +76,9 @@ def _many(names: list[str], options: argparse.Namespace) -> int:
     seeds = range(options.first, options.first + options.seeds)
     work = [(name, seed, options.off) for seed in seeds for name in names]
     progress = _Progress(len(work))
-    with multiprocessing.Pool(options.jobs, gc.freeze) as pool:  # what was imported is never garbage
-        for outcome in pool.imap_unordered(_outcome, work, chunksize=8):
+    # What was imported is never garbage. A process makes few runs: each leaves something behind, and slows the next.
+    with multiprocessing.Pool(options.jobs, gc.freeze, maxtasksperchild=CHUNKS) as pool:
+        for outcome in pool.imap_unordered(_outcome, work, chunksize=CHUNK_RUNS):
             progress.add(outcome)
             if progress.broken >= options.most:
                 pool.terminate()

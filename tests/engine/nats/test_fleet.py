@@ -8,6 +8,7 @@ from collections import Counter
 
 from nats.js.api import StreamConfig
 
+from holdfast.engine.fleet.sweep import AHEAD_MS
 from holdfast.engine.holdfast import open_holdfast
 from holdfast.engine.nats.connection import CONSUMER, NatsConnection, stream_config
 from holdfast.store.environment import Environment
@@ -28,6 +29,7 @@ async def test_a_timer_is_one_scheduled_message(fleet: NatsFleet) -> None:
         await fleet.until_served()
         for number in range(3):
             await front.start(sleeper, id=f"s-{number}", ctx={"ms": 2_000}, wait=0)
+        await front.start(sleeper, id="sleeps-for-long", ctx={"ms": 2 * AHEAD_MS}, wait=0)
         await until(lambda: fleet.has_scheduled(3))
         assert [await soon(front.result(f"s-{number}")) for number in range(3)] == ["woken"] * 3
         await until(lambda: fleet.has_scheduled(0))
@@ -37,8 +39,8 @@ async def test_the_same_nudge_from_several_processes_is_one_message(fleet: NatsF
     async with fleet.front() as front, fleet.front() as other:
         for each in (front, other):
             each.upkeep.dispatch.nudge("s", 7)
-            each.upkeep.dispatch.nudge_at("s", front.now() + LONG_MS)
-        front.upkeep.dispatch.nudge_at("s", front.now() + 2 * LONG_MS)
+            each.upkeep.dispatch.nudge_at("s", front.now() + AHEAD_MS // 2)
+        front.upkeep.dispatch.nudge_at("s", front.now() + AHEAD_MS)
     report = await fleet.report()  # they have sent everything before they were closed
     assert (report.messages, report.scheduled) == (2, 1)
 

@@ -17,7 +17,7 @@ from holdfast.engine.engine import Engine
 from holdfast.engine.fleet.commits import CommitNudges
 from holdfast.engine.fleet.drive import Drives
 from holdfast.engine.fleet.nudges import NudgeQueue
-from holdfast.engine.fleet.sweep import Sweep
+from holdfast.engine.fleet.sweep import AHEAD_MS, Sweep
 from holdfast.store.supervisor import StandingTask
 
 log = logging.getLogger("holdfast.dispatch")
@@ -56,7 +56,9 @@ class FleetDispatch(Dispatch):
         self._queue.drive(session_id, position)
 
     def nudge_at(self, session_id: str, due: int) -> None:
-        self._queue.drive_at(session_id, due)
+        assert self._engine is not None
+        if due - self._engine.owner.now() <= AHEAD_MS:  # a sweep tells of the others, in time
+            self._queue.drive_at(session_id, due)
 
     def refuse(self) -> None:
         if self._drives is not None:

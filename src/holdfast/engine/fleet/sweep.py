@@ -2,6 +2,9 @@
 
 Every second it looks for leases that have ended without their holder, and for timers that are late; every ten, for all
 else that should be under way and is not. So a fleet asks its database no more often than one process would by itself.
+
+It also tells the engine of timers, a minute before their time: until then, a session that sleeps is a row in a database
+and no more (docs/decisions/044-timers-within-a-minute.md).
 """
 
 from __future__ import annotations
@@ -30,14 +33,23 @@ LATEST_MS = 5_000
 MOST = 1_000
 """Sessions of the same needs that one sweep nudges at most; the next one goes on from there."""
 
+AHEAD_MS = 60_000
+"""Milliseconds before its time that the engine is told of a timer."""
+
+OVERLAP_MS = 30_000
+"""Milliseconds of timers that the engine is told of by one sweep: so two may be left out before one is missed, which
+then is late by a second or two."""
+
 
 class Sweep:
     """Looks for what was missed."""
 
-    def __init__(self, engine: Engine, nudge: Callable[[str], None]) -> None:
-        """`nudge` tells somebody of each session that is found."""
+    def __init__(self, engine: Engine, nudge: Callable[[str], None], nudge_at: Callable[[str, int], None]) -> None:
+        """`nudge` tells somebody of each session that is found, and `nudge_at` of each that is due soon."""
         self._engine = engine
         self._nudge = nudge
+        self._nudge_at = nudge_at
+        self._has_looked_ahead = False
         self.errands = Errands()
         self._patrol = Patrol(UpkeepScope(None), self.errands, self._nudge_each)
         self._places: dict[str, int] = {}
@@ -63,7 +75,22 @@ class Sweep:
                 if self._may_be_moved(needs):
                     await self._nudge_open(needs)
         if is_whole:
+            await self._look_ahead(now)
             await self._patrol.once(self._engine)
+
+    async def _look_ahead(self, now: int) -> None:
+        """Tell of the timers whose time comes within a minute. The first look here is for all of them, as the sweeps
+        before may have been left out; the next ones are for those that have come so near since the last few."""
+        store, services = self._engine.owner.store, self._engine.owner.offers.services
+        after = now + AHEAD_MS - OVERLAP_MS if self._has_looked_ahead else now
+        while True:
+            found = await store.due(now + AHEAD_MS, MOST, services=services, after=after)
+            for session_id, due in found:
+                self._nudge_at(session_id, due)
+            if len(found) < MOST or found[-1][1] - 1 <= after:
+                break
+            after = found[-1][1] - 1  # others may have the same time
+        self._has_looked_ahead = True
 
     def _may_be_moved(self, needs: str) -> bool:
         """Whether a process like this one may move a session with these needs: fleets are alike."""

@@ -48,7 +48,7 @@ class NatsDispatch(FleetDispatch):
     def serve(self, engine: Engine) -> None:
         if self._settings.pull is None:
             return
-        self._sweep = Sweep(engine, self._nudge_swept)
+        self._sweep = Sweep(engine, self._nudge_swept, self.nudge_at)
         self._puller = Puller(self._link, self._settings, engine.owner, self._drive)
         task = engine.owner.supervisor.task
         self._tasks = [

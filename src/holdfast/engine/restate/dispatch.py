@@ -52,7 +52,7 @@ class RestateDispatch(FleetDispatch):
         listening = self._listening = listen(self._settings)
         host, _ = self._settings.address
         uri = self._settings.advertise or f"http://{f'[{host}]' if ':' in host else host}:{listening.getsockname()[1]}"
-        self._sweep = Sweep(engine, self.nudge)
+        self._sweep = Sweep(engine, self.nudge, self.nudge_at)
         self._endpoint = endpoint = WorkerEndpoint(
             handlers(self._settings.service, self._drives, self._sweep_and_go_on)
         )

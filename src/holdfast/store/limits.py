@@ -23,6 +23,10 @@ TOTALLED_SESSIONS = 100_000
 GROUP_COMMIT_MAX = 256
 """Writes put into one transaction: past this, the first writers wait longer than the fsync they save."""
 
+GROUP_COMMIT_EARLY = 64
+"""Writes that are begun before the turn of the event loop ends, so that the loop makes the next ones meanwhile. Fewer
+to a transaction cost more fsyncs than that saves."""
+
 GROUP_BESIDE_BYTES = 64 * 1024
 """Bytes beside the journal (of snapshot, checkpoint and segment) up to which a commit goes to PostgreSQL together with
 others: a full group has at most 16 MB of them."""
@@ -32,6 +36,9 @@ BUSY_TIMEOUT_MS = 30_000
 
 IN_PLACE_MAX_MS = patience(10)
 """Milliseconds that a read or write may take on the event loop. Those that take longer are slow."""
+
+IN_PLACE_ENTRIES = 512
+"""Entries that are read on the event loop: a whole session nearly always, and a few milliseconds at most."""
 
 IN_PLACE_ROWS = 100
 """Sessions that are listed on the event loop, if they are simply the newest ones: a few milliseconds at most."""

@@ -1,50 +1,25 @@
 """Appending to a journal in a SQLite file, as one work of the writer.
 
-Where this process wrote to the session last, it knows the session's row, and one fenced statement both checks and
-changes it: the row is changed only if it still is as it is known. If it is not, or more is to be done than to add
-records and to change the lease, the row is read first, and whoever is refused learns why (`statements.append`).
+Where this process wrote to the session last, it knows the session's row, and the commit nearly always is a quick one:
+it is written only if the row still is as it is known (see `sqlite.quick_commits`). If it is not, or more is to be done,
+the row is read first, and whoever is refused learns why (`statements.append`).
 """
 
 from __future__ import annotations
 
-import msgspec
+from msgspec.structs import replace
 
-from holdfast.core.summary import Summary
 from holdfast.store.commits import Commit
 from holdfast.store.journal_rows import encode_commit
+from holdfast.store.leases import NEW, lease_columns
 from holdfast.store.sqlite import statements as sql
+from holdfast.store.sqlite.known_rows import KnownRow
 from holdfast.store.sqlite.packed_rows import pack_rows
+from holdfast.store.sqlite.quick_commits import BEGINNINGS, CHANGES, STEPS, QuickCommit, QuickWork
 from holdfast.store.sqlite.schema import StoreConnection
 
-KNOWN_ROWS = 4_096
-"""Sessions whose rows are remembered: more than are hot in one process, and a megabyte at most."""
 
-
-class KnownRow(msgspec.Struct, frozen=True, gc=False):
-    """The row of a session, as this process wrote it last."""
-
-    num: int
-    position: int
-    epoch: int
-    is_held: bool
-    summary: Summary
-
-
-class KnownRows(dict[str, KnownRow]):
-    """The rows that this process knows, by session: the latest `KNOWN_ROWS` of sessions that have not ended.
-
-    Whoever writes to a session takes its row out, which may change meanwhile, and puts back what is known then.
-    """
-
-    def put(self, session_id: str, row: KnownRow) -> None:
-        if row.summary.state.is_terminal:
-            return
-        if len(self) >= KNOWN_ROWS:
-            del self[next(iter(self))]
-        self[session_id] = row
-
-
-class SqliteAppend:
+class SqliteAppend(QuickWork):
     """One commit to be written."""
 
     __slots__ = ("_commit", "_known", "_packed", "_rows")
@@ -59,79 +34,56 @@ class SqliteAppend:
     def __call__(self, connection: StoreConnection) -> KnownRow:
         """Write it, and give the row as it is then; or raise the reason why it is refused."""
         commit = self._commit
-        if self._known is not None:
-            written = self._write_fenced(connection, self._known)
-            if written is not None:
-                return written
         num, receipt = sql.append(connection, commit, self._rows, self._packed)
         if commit.segment is not None:
             pack_rows(connection, num, commit)
         return KnownRow(num, receipt.position, receipt.epoch, commit.hold_ms > 0, commit.summary)
 
-    def _write_fenced(self, connection: StoreConnection, known: KnownRow) -> KnownRow | None:
-        """Write it if it adds records and changes the lease at most, and the row is as it is known.
-
-        None, with nothing done, if not.
-        """
-        commit = self._commit
-        summary, before, hold_ms = commit.summary, known.summary, commit.hold_ms
-        fits = commit.expected == known.position and (
-            not known.is_held if commit.epoch is None else commit.epoch == known.epoch
-        )
+    def quick(self) -> QuickCommit | None:
+        commit, known = self._commit, self._known
         if (
-            not fits
+            len(self._rows) != 1
+            or self._packed
             or commit.takes
             or commit.writes
-            or self._packed
             or commit.snapshot is not None
             or commit.checkpoint is not None
             or commit.segment is not None
-            or summary.state.is_terminal
-            or summary.title != before.title
-            or summary.labels != before.labels
         ):
             return None
-        position = known.position + len(commit.entries)
-        epoch = known.epoch + 1 if commit.epoch is None else known.epoch
-        run = connection.quick.execute
-        fence = (known.num, known.position, known.epoch)
-        is_step = summary.state is before.state and summary.due_at == before.due_at
-        spent = (summary.updated_at, summary.tokens, summary.cost)
-        if is_step and known.is_held == (hold_ms > 0) and _is_alike(summary, before):
-            if hold_ms:
-                changed = run(_KEEP, (position, sql.now_ms() + hold_ms, *spent, *fence, commit.owner))
-            else:
-                changed = run(_ADVANCE, (position, epoch, *spent, *fence))
-        else:
-            values = sql.step_values(position, epoch, commit)
-            free = "" if commit.epoch is not None else _IS_FREE
-            if is_step:
-                changed = run(f"{_STEP}{free}", (*values, *fence))
-            else:
-                changed = run(f"{_CHANGE}{free}", (*values, summary.state, summary.due_at, *fence))
-        if changed.rowcount != 1:
+        if known is None:
+            return self._beginning() if commit.expected == 0 else None
+        if commit.expected != known.position:
             return None
-        for row in self._rows:
-            sql.insert_row(connection.quick, known.num, row)
-        return KnownRow(known.num, position, epoch, hold_ms > 0, summary)
+        if known.is_held if commit.epoch is None else commit.epoch != known.epoch:
+            return None
+        (journal,) = self._rows
+        summary, before = commit.summary, known.summary
+        position, epoch = known.position + len(commit.entries), known.epoch + (commit.epoch is None)
+        owner, until = (commit.owner, sql.now_ms() + commit.hold_ms) if commit.hold_ms else (None, None)
+        row = KnownRow(known.num, position, epoch, owner is not None, summary)
+        at, tokens, cost = summary.updated_at, summary.tokens, summary.cost
+        fence = (known.num, known.position, known.epoch, commit.owner if known.is_held else None)
+        step = (*fence, position, epoch, until, at, tokens, cost)
+        line = (journal.at, journal.later, journal.checksum, journal.body)
+        if row.is_held == known.is_held and summary == replace(before, updated_at=at, tokens=tokens, cost=cost):
+            return QuickCommit(STEPS, (*step, *line), row)
+        change = (
+            *(owner, summary.pending, summary.waiting_for, summary.needs, summary.asks, summary.turns),
+            *(summary.title, ",".join(summary.labels), summary.failure),
+        )
+        is_moved = summary.state is not before.state or summary.due_at != before.due_at
+        ended_at = at if summary.state.is_terminal else None
+        move = (summary.state, summary.due_at, ended_at) if is_moved else (None, None, None)
+        return QuickCommit(CHANGES, (*step, *change, *move, *line), row)
 
-
-def _is_alike(summary: Summary, known: Summary) -> bool:
-    """Whether a step need not tell the row of a summary, but for the time of its last entry and what was spent."""
-    return (
-        summary.pending == known.pending
-        and summary.waiting_for == known.waiting_for
-        and summary.needs == known.needs
-        and summary.asks == known.asks
-        and summary.turns == known.turns
-    )
-
-
-_FENCE = "WHERE num = ? AND position = ? AND epoch = ?"
-_IS_FREE = " AND owner IS NULL"
-_ADVANCE = f"UPDATE sessions SET position = ?, epoch = ?, updated_at = ?, tokens = ?, cost = ? {_FENCE}{_IS_FREE}"
-_KEEP = (
-    f"UPDATE sessions SET position = ?, lease_until = ?, updated_at = ?, tokens = ?, cost = ? {_FENCE} AND owner = ?"
-)
-_STEP = f"{sql.STEP_ROW} {_FENCE}"
-_CHANGE = f"{sql.CHANGE_ROW} {_FENCE}"
+    def _beginning(self) -> QuickCommit | None:
+        """It as the first of a session; None if it would be refused, or the session is not to go on."""
+        commit, (journal,) = self._commit, self._rows
+        if commit.epoch is not None or commit.summary.state.is_terminal:
+            return None
+        position, epoch = len(commit.entries), NEW.epoch + 1
+        lease = lease_columns(commit.owner, commit.hold_ms, sql.now_ms())
+        beginning = (commit.session_id, position, epoch, *lease, *sql.summary_columns(commit.summary))
+        row = KnownRow(0, position, epoch, commit.hold_ms > 0, commit.summary)
+        return QuickCommit(BEGINNINGS, (*beginning, journal.at, journal.later, journal.checksum, journal.body), row)

@@ -1,13 +1,9 @@
 """`FileGuard`: notices that a SQLite file was removed, replaced, or brought to a newer layout under a running process.
 
 SQLite goes on writing to a file that has been deleted: it is there as long as somebody has it open, and nobody else
-sees it. So after every commit, and before it is acknowledged, the file at the path has to be the one that was opened.
+sees it. So before every commit, the file at the path has to be the one that was opened.
 What is inside the file, and its write-ahead log, are looked at a few times a second, in the transaction that is about
 to write.
-
-A `stat` can tell, but makes twenty objects for it, which is a fiftieth of a commit. Linux also says what an open file
-is called now, in a link below `/proc`: as long as that is our path, the file there is ours. Where it is not, as when a
-part of the path is a symbolic link, or where there is no such link, a `stat` decides.
 """
 
 from __future__ import annotations
@@ -16,7 +12,6 @@ import logging
 import os
 import sqlite3
 import struct
-import sys
 
 from holdfast.store.errors import StoreReplacedError
 from holdfast.store.patience import patience
@@ -63,8 +58,6 @@ class FileGuard:
         self._log_path = os.fsencode(f"{path}-wal")
         self._url = url
         self._identity = self._identity_of(self._path)
-        self._named = _open_for_name(self._path)
-        self._name_link = b"/proc/self/fd/%d" % self._named
         self._log_identity: tuple[int, int] | None = None
         self.next_look_s = 0.0
         """When to look at the contents again, by the monotonic clock."""
@@ -77,32 +70,8 @@ class FileGuard:
             return None
         return found.st_dev, found.st_ino
 
-    def sign_commit(self) -> None:
-        """Touch the file, so that watchers in other processes (see `sqlite.notify`) learn of a commit.
-
-        Raises `StoreReplacedError` if the commit went to a file that is not at the path any more.
-        """
-        try:
-            is_ours = os.readlink(self._name_link) == self._path
-        except OSError:
-            is_ours = False
-        if not is_ours:
-            self._check_identity()
-        try:  # noqa: SIM105 - part of every commit, and `suppress` would cost more than the call
-            os.utime(self._path)
-        except OSError:
-            pass
-
     def check_file(self) -> None:
         """Raise `StoreReplacedError` unless the file at the path is the one that was opened."""
-        try:
-            if os.readlink(self._name_link) == self._path:
-                return
-        except OSError:
-            pass
-        self._check_identity()
-
-    def _check_identity(self) -> None:
         try:
             found = os.stat(self._path)
         except OSError:
@@ -116,29 +85,10 @@ class FileGuard:
         Raises `SchemaVersionError` if a newer Holdfast has changed it, and `StoreReplacedError` if it or its log is
         gone.
         """
-        self._check_identity()  # a file system mounted above it would leave its name as it is
+        self.check_file()
         check_version(connection, self._url)
         log = self._identity_of(self._log_path)
         if self._log_identity is not None and log != self._log_identity:
             raise StoreReplacedError(self._url, "its write-ahead log (-wal) was removed or replaced")
         self._log_identity = log
         self.next_look_s = now_s + LOOK_S
-
-    def close(self) -> None:
-        """The file is not used any more."""
-        named, self._named = self._named, _NOT_OPEN
-        if named != _NOT_OPEN:
-            os.close(named)
-
-
-_NOT_OPEN = -1
-
-
-def _open_for_name(path: bytes) -> int:
-    """A descriptor that follows the name of a file, and no more: closing any other would end SQLite's locks on it."""
-    if sys.platform != "linux":
-        return _NOT_OPEN
-    try:
-        return os.open(path, os.O_PATH)
-    except OSError:
-        return _NOT_OPEN

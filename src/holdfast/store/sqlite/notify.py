@@ -1,13 +1,13 @@
 """Noticing that another process changed a SQLite file.
 
-Every writer touches the file after its commit, and the kernel tells us so (inotify, on Linux). Elsewhere, and for a
-writer that died between commit and touch, the listener looks by itself from time to time.
+While anybody listens (see `sqlite.audience`), every writer touches the file after its commit, and the kernel tells us
+so (inotify, on Linux). Elsewhere, and for a writer that died between commit and touch, the listener looks by itself
+from time to time.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 import sqlite3
 import struct
@@ -19,6 +19,7 @@ from typing import Protocol, TypeVar
 from holdfast.store.limits import NOTIFY_POLL_MS, POLL_MS
 from holdfast.store.patience import pause
 from holdfast.store.sqlite import statements as sql
+from holdfast.store.sqlite.audience import KNOWN_S, Audience
 from holdfast.store.watch import Watches
 
 T = TypeVar("T")
@@ -98,10 +99,12 @@ class _RunRead(Protocol):
     def __call__(self, work: Callable[[sqlite3.Connection], T]) -> Awaitable[T]: ...
 
 
-async def follow_changes(path: str, watches: Watches, read: _RunRead, others_wrote: Callable[[], bool]) -> None:
+async def follow_changes(
+    path: str, watches: Watches, audience: Audience, read: _RunRead, others_wrote: Callable[[], bool]
+) -> None:
     """Tell watches what other processes commit, until there have been none for a while.
 
-    `others_wrote` tells, without a look at the tables, whether a touch can have been somebody else's: most are our own.
+    `others_wrote` tells, without a look at the tables, whether anybody else can have written since it was asked last.
     """
     touched = asyncio.Event()
 
@@ -112,15 +115,19 @@ async def follow_changes(path: str, watches: Watches, read: _RunRead, others_wro
         return False
 
     signal = FileWatch.on(path, look)
-    patience = (pause(NOTIFY_POLL_MS) if signal else POLL_MS) / 1000
+    next_look_s = 2 * KNOWN_S if signal and audience.join() else 0.0
     try:
         seen = await read(sql.changes_until)
         watches.notify_all()  # for what happened between the first watch and here
         watches.notify_of_others()
         while True:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(patience):
+            try:
+                async with asyncio.timeout(next_look_s):
                     await touched.wait()
+            except TimeoutError:
+                look()
+                is_told = signal is not None and audience.join()
+                next_look_s = (pause(NOTIFY_POLL_MS) if is_told else POLL_MS) / 1000
             was_touched = touched.is_set()
             touched.clear()
             if not watches:
@@ -135,5 +142,6 @@ async def follow_changes(path: str, watches: Watches, read: _RunRead, others_wro
             for session_id in changed:
                 watches.notify(session_id)
     finally:
+        audience.leave()
         if signal is not None:
             signal.close()

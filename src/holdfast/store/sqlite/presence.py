@@ -1,11 +1,11 @@
 """Presence on one machine: a lock on a file beside the database, which the kernel frees when a process dies.
 
-Leases carry the number of the lock: the place of one byte in that file, which stays empty. The locks are those that
-belong to an open file (`F_OFD_SETLK`, on Linux): the older ones of POSIX are lost when anyone in the process closes it.
-Where there are none, the directory cannot be written, or the file system does not keep them, leases end by time alone.
+Leases carry the number of the lock: the place of one byte in that file, which stays empty (see `sqlite.byte_locks`).
+Where there are no such locks, the directory cannot be written, or the file system does not keep them, leases end by
+time alone.
 
 The upper half of the number is taken from the file's inode: in a file that was made anew, or copied with the database,
-a free lock proves nothing.
+a free lock proves nothing. So no lease has the first byte, which those lock who listen (see `sqlite.audience`).
 """
 
 from __future__ import annotations
@@ -13,14 +13,10 @@ from __future__ import annotations
 import contextlib
 import os
 import sqlite3
-import struct
-import sys
 import threading
 
-if sys.platform == "linux":
-    import fcntl
+from holdfast.store.sqlite import byte_locks
 
-_FLOCK = "hhqqi4x"
 _INODE_BITS = 0x3FFF_FFFF
 
 
@@ -65,12 +61,10 @@ class SqlitePresence:
             return False
         with self._guard, contextlib.suppress(OSError):
             self._open(0)
-            return lock >> 32 == self._mark() and _is_free(self._descriptor, lock)
+            return lock >> 32 == self._mark() and byte_locks.is_free(self._descriptor, lock)
         return False
 
     def _open(self, flags: int) -> None:
-        if sys.platform != "linux":
-            raise OSError("no such locks here")
         if self._descriptor < 0:
             self._descriptor = os.open(self._path, os.O_RDWR | flags, 0o666)
 
@@ -81,25 +75,10 @@ class SqlitePresence:
         self._open(os.O_CREAT)
         while True:
             number = self._mark() << 32 | int.from_bytes(os.urandom(4), "big")
-            if _lock(self._descriptor, number):
+            if byte_locks.lock(self._descriptor, number):
                 break
         other = os.open(self._path, os.O_RDWR)
         try:
-            return None if _is_free(other, number) else number  # free: locks are not kept here
+            return None if byte_locks.is_free(other, number) else number  # free: locks are not kept here
         finally:
             os.close(other)
-
-
-if sys.platform == "linux":
-
-    def _lock(descriptor: int, number: int) -> bool:
-        try:
-            fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, struct.pack(_FLOCK, fcntl.F_WRLCK, os.SEEK_SET, number, 1, 0))
-        except BlockingIOError:
-            return False
-        return True
-
-    def _is_free(descriptor: int, number: int) -> bool:
-        asked = struct.pack(_FLOCK, fcntl.F_WRLCK, os.SEEK_SET, number, 1, 0)
-        kind, *_ = struct.unpack(_FLOCK, fcntl.fcntl(descriptor, fcntl.F_OFD_GETLK, asked))
-        return bool(kind == fcntl.F_UNLCK)

@@ -221,6 +221,9 @@ def current_version() -> int:
 class StoreConnection(sqlite3.Connection):
     """A connection with a cursor at hand for statements that give no rows: making one costs as much as they do."""
 
+    has_shapes = False
+    """Whether it can write quick commits (see `sqlite.quick_commits`)."""
+
     @cached_property
     def quick(self) -> sqlite3.Cursor:
         """The cursor. What a statement gave by it is gone with the next one."""

@@ -41,26 +41,6 @@ Packed: TypeAlias = dict[str, tuple[int, str, bytes]]
 """Blobs by id: size, packing, and the packed bytes."""
 
 
-STEP_ROW = (
-    f"UPDATE sessions SET position = ?, epoch = ?, owner = ?, lease_until = ?, lease_lock = {_LOCK},"
-    " updated_at = ?, pending = ?, waiting_for = ?, needs = ?, asks = ?, turns = ?, tokens = ?, cost = ?"
-)
-"""What nearly every commit changes in the row of its session. A column that is set is taken out of its indexes and put
-into them again, even if it stays as it was: so those that seldom change are set only where they do."""
-
-CHANGE_ROW = f"{STEP_ROW}, state = ?, due_at = ?"
-
-
-def step_values(position: int, epoch: int, commit: Commit) -> tuple[Any, ...]:
-    """What `STEP_ROW` sets."""
-    summary, hold_ms = commit.summary, commit.hold_ms
-    return (
-        *(position, epoch, commit.owner if hold_ms else None, now_ms() + hold_ms if hold_ms else None, hold_ms),
-        *(summary.updated_at, summary.pending, summary.waiting_for),
-        *(summary.needs, summary.asks, summary.turns, summary.tokens, summary.cost),
-    )
-
-
 def append(
     connection: StoreConnection, commit: Commit, rows: Iterable[JournalRow], packed: Packed
 ) -> tuple[int, CommitReceipt]:
@@ -79,16 +59,19 @@ def append(
     versions = write_versions(commit.writes, lambda write: state_version(connection, write))
 
     position = commit.expected + len(commit.entries)
+    owner, until = lease_columns(commit.owner, commit.hold_ms, now_ms())
     if num:
         connection.execute(
-            f"{CHANGE_ROW}, title = ?, labels = ?, failure = ? WHERE num = ?",
+            f"UPDATE sessions SET position = ?, epoch = ?, owner = ?, lease_until = ?, lease_lock = {_LOCK},"
+            " updated_at = ?, pending = ?, waiting_for = ?, needs = ?, asks = ?, turns = ?, tokens = ?, cost = ?,"
+            " state = ?, due_at = ?, title = ?, labels = ?, failure = ? WHERE num = ?",
             (
-                *step_values(position, epoch, commit),
+                *(position, epoch, owner, until, commit.hold_ms, summary.updated_at, summary.pending),
+                *(summary.waiting_for, summary.needs, summary.asks, summary.turns, summary.tokens, summary.cost),
                 *(summary.state, summary.due_at, summary.title, ",".join(summary.labels), summary.failure, num),
             ),
         )
     else:
-        owner, until = lease_columns(commit.owner, commit.hold_ms, now_ms())
         cursor = connection.execute(
             f"INSERT INTO sessions ({COLUMNS}, lease_lock) VALUES ({_VALUES}, {_LOCK})",
             (session_id, position, epoch, owner, until, *summary_columns(summary), commit.hold_ms),

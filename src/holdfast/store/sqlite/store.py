@@ -25,7 +25,7 @@ from holdfast.store.filters import parse_cursor
 from holdfast.store.inventory import Tombstone
 from holdfast.store.journal_rows import JournalPart, blobs_of, check_parts, decode_parts, is_large_commit
 from holdfast.store.leases import next_version
-from holdfast.store.limits import IN_PLACE_ROWS, READ_LIMIT
+from holdfast.store.limits import IN_PLACE_ENTRIES, IN_PLACE_ROWS, READ_LIMIT
 from holdfast.store.mailbox import MailboxItem, MessageReceipt
 from holdfast.store.off_loop import off_loop
 from holdfast.store.overview import SessionTotals, Trait
@@ -34,8 +34,10 @@ from holdfast.store.sound_sessions import LOADED_ENTRIES, CheckedPage, Span
 from holdfast.store.sqlite import inventory, overview, upkeep
 from holdfast.store.sqlite import shared_history as sharing
 from holdfast.store.sqlite import statements as sql
-from holdfast.store.sqlite.append import KnownRows, SqliteAppend
+from holdfast.store.sqlite.append import SqliteAppend
+from holdfast.store.sqlite.audience import Audience
 from holdfast.store.sqlite.file_guard import FileGuard, warn_of_lost_log
+from holdfast.store.sqlite.known_rows import KnownRows
 from holdfast.store.sqlite.live import SocketPublisher, SocketStreams
 from holdfast.store.sqlite.loop_patience import LoopPatience
 from holdfast.store.sqlite.notify import follow_changes
@@ -57,9 +59,6 @@ from holdfast.store.watch import LiveItem, LiveStream, Watch, Watches
 
 T = TypeVar("T")
 
-IN_PLACE_ENTRIES = 512
-"""Entries that are read without a change of thread: a whole session nearly always, and a few milliseconds at most."""
-
 _READERS = 2
 """Threads that read: one long read does not hold up the others."""
 
@@ -77,6 +76,7 @@ class SqliteStore(PermitsOfSqlite):
         self._streams = SocketStreams(self._path)
         self._publisher = SocketPublisher(self._streams)
         self._presence = SqlitePresence(self._path)
+        self._audience = Audience(self._path)
         self._listener = self.supervisor.task("listening to the file", self._follow_changes)
         self._lookups = LoopPatience()
         self._rows = KnownRows()
@@ -92,7 +92,7 @@ class SqliteStore(PermitsOfSqlite):
             here = await asyncio.to_thread(self._prepare)
         self._here, self._connections = here, [here]
         self._guard = FileGuard(self._path, self.url)
-        self._writer = Writer(here, self._connect, self._guard)
+        self._writer = Writer(here, self._connect, self._guard, self._audience)
         self._local = threading.local()
         self._readers = ThreadPoolExecutor(_READERS, "holdfast-sqlite-reader")
 
@@ -153,11 +153,11 @@ class SqliteStore(PermitsOfSqlite):
             await asyncio.to_thread(readers.shutdown)
         if writer is not None:
             await writer.close()
-            self._guard.close()
         for connection in self._connections:
             connection.close()
         self._connections = []
         self._presence.close()
+        self._audience.close()
 
     async def _run_write(self, session_id: str, work: Work[T], *, is_large: bool = False) -> T:
         if self._writer is None:
@@ -477,7 +477,8 @@ class SqliteStore(PermitsOfSqlite):
         return self._watches.add_for_others()
 
     async def _follow_changes(self) -> None:
-        await follow_changes(self._path, self._watches, partial(self._run_lookup, ""), self._others_wrote)
+        read = partial(self._run_lookup, "")
+        await follow_changes(self._path, self._watches, self._audience, read, self._others_wrote)
 
     def _others_wrote(self) -> bool:
         return self._writer is None or self._writer.others_wrote()

@@ -7,8 +7,12 @@ again one by one: a bad one fails alone.
 The first work in a turn of the event loop that finds nobody else writing is written at once, where it stands: handing
 it over and back would cost about as much as the fsync itself (docs/decisions/004-writing-in-place.md). That path never
 waits for a lock, and is left for a while whenever the disk turns out to be slow. The works that come after it in the
-same turn are written at its end: one alone likewise, several by a thread of their own, while the loop goes on. A task
-that was alone with its works in the last turn may write some in a row; so a turn is not all that one commit costs.
+same turn are written at its end, or as soon as they are many: one alone likewise, several by a thread of their own,
+while the loop goes on. A task that was alone with its works in the last turn may write some in a row; so a turn is not
+all that one commit costs.
+
+Quick commits (see `sqlite.quick_commits`) are written with one statement, all of a group together. Where that fails,
+and where more is to be done, works are done one by one.
 """
 
 from __future__ import annotations
@@ -19,13 +23,24 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from queue import SimpleQueue
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar, cast
 
 from holdfast.core.errors import HoldfastError
-from holdfast.store.limits import GROUP_COMMIT_MAX, IN_ROW_MAX, IN_ROW_MAX_MS
+from holdfast.store.limits import GROUP_COMMIT_EARLY, GROUP_COMMIT_MAX, IN_ROW_MAX, IN_ROW_MAX_MS
+from holdfast.store.sqlite.audience import Audience
 from holdfast.store.sqlite.file_guard import FileGuard
+from holdfast.store.sqlite.known_rows import KnownRow
 from holdfast.store.sqlite.loop_patience import SLOW_S, LoopPatience
+from holdfast.store.sqlite.quick_commits import (
+    BEGINNINGS,
+    QuickCommit,
+    QuickWork,
+    need_transaction,
+    prepare_quick_commits,
+    write_quick_commits,
+)
 from holdfast.store.sqlite.schema import StoreConnection
 
 T = TypeVar("T")
@@ -38,12 +53,14 @@ class NotHereError(Exception):
 
 
 class _Job:
-    __slots__ = ("error", "future", "is_large", "result", "work")
+    __slots__ = ("error", "future", "is_large", "quick", "result", "work")
 
     def __init__(self, work: Work[Any], future: asyncio.Future[Any], is_large: bool) -> None:
         self.work = work
         self.future = future
         self.is_large = is_large
+        self.quick: QuickCommit | None = None
+        """The work as a quick commit, while it may be written as one by the thread."""
         self.result: Any = None
         self.error: BaseException | None = None
 
@@ -63,9 +80,12 @@ class Writer:
     `connect` makes: that one waits for other writers.
     """
 
-    def __init__(self, in_place: StoreConnection, connect: Callable[[], StoreConnection], guard: FileGuard) -> None:
+    def __init__(
+        self, in_place: StoreConnection, connect: Callable[[], StoreConnection], guard: FileGuard, audience: Audience
+    ) -> None:
         self._in_place = in_place
         self._guard = guard
+        self._audience = audience
         self._connect = connect
         self._fresh: list[_Job] = []
         self._flush_is_due = False
@@ -93,10 +113,10 @@ class Writer:
         if not self._flush_is_due:
             self._flush_is_due = True
             self._loop.call_soon(self._flush)
-            self._first, self._first_at, self._in_row = asyncio.current_task(), began, 1
+            self._first, self._first_at, self._in_row = asyncio.current_task(self._loop), began, 1
         elif (
             self._was_alone
-            and self._first is asyncio.current_task()
+            and self._first is asyncio.current_task(self._loop)
             and self._in_row < IN_ROW_MAX
             and (began - self._first_at) * 1000 < IN_ROW_MAX_MS
         ):
@@ -111,9 +131,11 @@ class Writer:
         if not self._flush_is_due:
             self._flush_is_due = True
             self._loop.call_soon(self._flush)
-        if self._first is not asyncio.current_task():
+        if self._first is not asyncio.current_task(self._loop):
             self._has_others = True
         self._fresh.append(_Job(work, future, is_large))
+        if len(self._fresh) >= GROUP_COMMIT_EARLY and not self._with_thread:
+            self._hand_over_fresh()
         return future
 
     def others_wrote(self) -> bool:
@@ -137,10 +159,15 @@ class Writer:
         self._flush_is_due, self._first = False, None
         if not self._fresh:
             return
-        jobs = [job for job in self._fresh if not job.future.cancelled()]
-        self._fresh = []
-        if len(jobs) == 1 and not jobs[0].is_large and not self._with_thread and self._write_in_place(jobs[0]):
-            return
+        if len(self._fresh) == 1 and not self._with_thread:
+            (job,) = self._fresh
+            if not job.is_large and not job.future.cancelled() and self._write_in_place(job):
+                self._fresh = []
+                return
+        self._hand_over_fresh()
+
+    def _hand_over_fresh(self) -> None:
+        jobs, self._fresh = [job for job in self._fresh if not job.future.cancelled()], []
         for start in range(0, len(jobs), GROUP_COMMIT_MAX):
             self._hand_over(jobs[start : start + GROUP_COMMIT_MAX])
 
@@ -148,6 +175,9 @@ class Writer:
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name="holdfast-sqlite-writer", daemon=True)
             self._thread.start()
+        for job in group:
+            if isinstance(job.work, QuickWork):
+                job.quick = job.work.quick()
         self._with_thread += 1
         self._groups.put(group)
 
@@ -167,6 +197,38 @@ class Writer:
 
     def _do_here(self, work: Work[T], began: float) -> T:
         """Do a work in a transaction of its own, on the connection that never waits."""
+        result: Any = None
+        try:
+            quick = work.quick() if isinstance(work, QuickWork) and began < self._guard.next_look_s else None
+            if quick is not None:
+                result = self._write_here(quick, began)
+            if result is None:
+                result = self._transact_here(work, began)
+        finally:
+            if (ended := time.monotonic()) - began > SLOW_S:
+                self._waits.waited(began, ended)
+        self._audience.tell(ended)
+        return cast(T, result)
+
+    def _write_here(self, commit: QuickCommit, began: float) -> KnownRow | None:
+        """Write a quick commit; None, with nothing done, if the row of its session is not as it is known."""
+        connection = self._in_place
+        try:
+            if not connection.has_shapes:
+                prepare_quick_commits(connection)
+            if commit.shape is BEGINNINGS:
+                return self._transact_here(partial(write_quick_commits, commits=[commit]), began)[0]
+            self._guard.check_file()
+            connection.quick.execute(commit.shape.single, commit.values)
+            return commit.row
+        except sqlite3.IntegrityError:
+            return None
+        except sqlite3.OperationalError as error:
+            if _is_busy(error):
+                raise NotHereError from None
+            raise
+
+    def _transact_here(self, work: Work[T], began: float) -> T:
         connection = self._in_place
         run = connection.quick.execute
         try:
@@ -177,21 +239,18 @@ class Writer:
             if began >= self._guard.next_look_s:
                 self._guard.check_contents(connection, began)
             result = work(connection)
+            self._guard.check_file()
             run("COMMIT")
         except BaseException:
             _roll_back(connection)
             raise
-        finally:
-            if (ended := time.monotonic()) - began > SLOW_S:
-                self._waits.waited(began, ended)
-        self._guard.sign_commit()
         return result
 
     def _run(self) -> None:
         patient: StoreConnection | None = None
         while (jobs := self._groups.get()) is not None:
             try:
-                patient = patient or self._connect()
+                patient = patient or self._connect_patient()
             except Exception as error:
                 for job in jobs:
                     job.error = error
@@ -208,35 +267,62 @@ class Writer:
         for job in jobs:
             job.settle()
 
-    def _commit(self, patient: StoreConnection, jobs: list[_Job]) -> None:
-        try:
-            patient.execute("BEGIN IMMEDIATE")
-        except sqlite3.Error as error:
-            for job in jobs:
-                job.error = error
-        else:
-            if not self._transact(patient, jobs):
-                for job in jobs:
-                    self._commit(patient, [job])
+    def _connect_patient(self) -> StoreConnection:
+        connection = self._connect()
+        prepare_quick_commits(connection)
+        return connection
 
-    def _transact(self, connection: StoreConnection, jobs: list[_Job]) -> bool:
-        """Do the works in the transaction that was begun; False if it was undone and they should be tried alone."""
-        try:
-            if (now_s := time.monotonic()) >= self._guard.next_look_s:
-                self._guard.check_contents(connection, now_s)
+    def _commit(self, patient: StoreConnection, jobs: list[_Job]) -> None:
+        """Do works with as few transactions as it takes."""
+        if self._commit_together(patient, jobs):
+            return
+        is_settled = False
+        if any(job.quick is not None for job in jobs):
             for job in jobs:
+                job.quick = None
+            is_settled = self._commit_together(patient, jobs)
+        if not is_settled:
+            for job in jobs:
+                self._commit(patient, [job])
+
+    def _commit_together(self, connection: StoreConnection, jobs: list[_Job]) -> bool:
+        """Do works in one transaction; False if it was undone and they should be tried in another way, or alone."""
+        quick = [job for job in jobs if job.quick is not None]
+        commits = [job.quick for job in quick if job.quick is not None]
+        rest = [job for job in jobs if job.quick is None]
+        now_s = time.monotonic()
+        is_transaction = bool(rest) or need_transaction(commits) or now_s >= self._guard.next_look_s
+        try:
+            if is_transaction:
+                connection.execute("BEGIN IMMEDIATE")
+                if now_s >= self._guard.next_look_s:
+                    self._guard.check_contents(connection, now_s)
+            else:
+                self._guard.check_file()
+            for job, row in zip(quick, write_quick_commits(connection, commits), strict=True):
+                job.result = row
+            for job in rest:
                 job.error = None
                 try:
                     job.result = job.work(connection)
                 except HoldfastError as refusal:
                     job.error = refusal
-            connection.execute("COMMIT")
-            self._guard.sign_commit()
+            if is_transaction:
+                self._guard.check_file()
+                connection.execute("COMMIT")
         except Exception as error:
             _roll_back(connection)
-            jobs[0].error = error
-            return len(jobs) == 1
+            is_final = _is_busy(error) or (len(jobs) == 1 and not quick)
+            for job in jobs if is_final else ():
+                job.error = error
+            return is_final
+        self._audience.tell(time.monotonic())
         return True
+
+
+def _is_busy(error: BaseException) -> bool:
+    """Whether somebody else was writing, and went on for longer than the connection waits."""
+    return isinstance(error, sqlite3.Error) and getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_BUSY
 
 
 def _roll_back(connection: StoreConnection) -> None:

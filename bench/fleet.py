@@ -20,6 +20,7 @@ from bench.inbox import SESSIONS, ClaimFloor, durable_server
 from holdfast.agent.machine.messages import TextBlock
 from holdfast.agent.providers.provider import ModelReply, ModelRequest, StreamItem, TextDelta
 from holdfast.agent.runtime import Runtime
+from holdfast.cli.own_process import collect_seldom
 from holdfast.engine.upkeep import Upkeep
 from holdfast.testing.postgres_server import fresh_database
 
@@ -52,7 +53,8 @@ def _runtime(url: str, upkeep: Upkeep | None = None) -> Runtime:
 
 
 async def _work(url: str) -> None:
-    """A worker of the fleet."""
+    """A worker of the fleet, as `holdfast worker` is one."""
+    collect_seldom()
     async with _runtime(url) as runtime, runtime.work(SESSIONS, drain_s=0):
         await asyncio.to_thread(sys.stdin.read)
 

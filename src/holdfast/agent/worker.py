@@ -103,6 +103,7 @@ class Worker:
         self._passed_over: dict[str, tuple[int, float]] = {}
         """Sessions that are not served here: at which position, and when that was found."""
         self._heard = asyncio.Event()
+        self._alarm: asyncio.TimerHandle | None = None
         self._is_over = asyncio.Event()
         self._has_news = True
         """Whether something may have happened in the store since the last look."""
@@ -154,6 +155,8 @@ class Worker:
             self._owner.callers.check_open(None)
             await self._drain()
         finally:
+            if self._alarm is not None:
+                self._alarm.cancel()
             self._drains.worker = self._owner.work = self._owner.is_in_line = None
             permits.on_room = permits.on_wait = lambda: None
             self._owner.on_work_changed()
@@ -288,10 +291,18 @@ class Worker:
                 next_look, stale_from = ended + max(QUIET_S, SHARE * (ended - began)), ended + FRESH_S
             self._fill()
             wait = max(0.0, next_look - self._owner.clock.monotonic()) if self._has_news and wanted else LOOK_S
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(wait):
-                    await self._heard.wait()
+            self._wake_in(wait)
+            await self._heard.wait()
             self._heard.clear()
+
+    def _wake_in(self, wait_s: float) -> None:
+        """Look around again after some seconds, or sooner: an alarm that is set already is left if it comes first."""
+        loop = asyncio.get_running_loop()
+        if self._alarm is not None and loop.time() < self._alarm.when() <= loop.time() + wait_s:
+            return
+        if self._alarm is not None:
+            self._alarm.cancel()
+        self._alarm = loop.call_later(wait_s, self._heard.set)
 
     async def _look(self) -> None:
         """Find sessions that have something to do and no owner."""

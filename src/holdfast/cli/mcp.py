@@ -16,6 +16,7 @@ import click
 from holdfast.cli.errors import InputError
 from holdfast.cli.options import common, service_option, settings
 from holdfast.cli.output import plain, print_json
+from holdfast.cli.own_process import collect_seldom
 from holdfast.cli.served import load_served, place_below, serve_option
 from holdfast.core.errors import ExitCode
 
@@ -203,6 +204,7 @@ def _serve(tools: Family, allowed: AllowedCode, serve: Callable[[McpServer], Awa
         async with open_holdfast(settings().url(create=True), service=settings().services) as holdfast:
             await serve(McpServer(holdfast, family=tools, keys=keys, allowed=allowed))
 
+    collect_seldom()
     asyncio.run(run())
     return ExitCode.OK
 

@@ -19,6 +19,7 @@ from holdfast.cli.limits import declared_limits
 from holdfast.cli.models import MODEL_VARIABLE, close_provider
 from holdfast.cli.options import common, service_option, settings
 from holdfast.cli.output import plain, print_json
+from holdfast.cli.own_process import collect_seldom
 from holdfast.cli.served import load_served, serve_option
 from holdfast.cli.tools import find_servers, find_tools
 from holdfast.core.errors import ExitCode
@@ -136,6 +137,7 @@ def serve_command(
     asked_for = {"work": turns, "demo": demo, "packages": allow_packages}
     features = frozenset(name for name, wanted in asked_for.items() if wanted)
     options = SiteOptions(open_metrics, allow_private_webhooks, features)
+    collect_seldom()
     asyncio.run(_serve(runtime, http, turns, options))
     return ExitCode.OK
 

@@ -26,6 +26,7 @@ from holdfast.cli.limits import declared_limits, limit_option
 from holdfast.cli.models import MODEL_VARIABLE, close_provider
 from holdfast.cli.options import common, service_option, settings
 from holdfast.cli.output import clock, dim, duration, one_line, print_json, width
+from holdfast.cli.own_process import collect_seldom
 from holdfast.cli.served import load_served, serve_option
 from holdfast.cli.tools import find_commands, find_servers, find_tools
 from holdfast.core.errors import ExitCode
@@ -147,6 +148,7 @@ def worker_command(
     runtime = make_runtime(
         *(url, names, base_url, found, found_commands), agents=defined, limits=declared, dispatch=served
     )
+    collect_seldom()
     return asyncio.run(_work(runtime, turns, drain))
 
 

@@ -28,6 +28,10 @@ STOP_SHARE = 0.1
 MAIL_REST_S = patience(0.01)
 """Seconds between looks into the mailbox of a session that is held: most of what happens to it is our own doing."""
 
+BEGIN_S = patience(0.05)
+"""Seconds from a lease to the first such look. A message that comes sooner waits for it: nobody notices that, and most
+turns of a fast model are over by then."""
+
 
 class HeldSession(Recipient, Protocol):
     """A session whose lease is kept."""
@@ -62,13 +66,14 @@ class Keeper:
         self._pause_s = owner.lease_ms / 1000 / RENEWALS
         self._stop_s = owner.lease_ms / 1000 * STOP_SHARE
         self._rest_s = min(MAIL_REST_S, self._pause_s / 2)
+        self._begin_s = min(BEGIN_S, self._pause_s / 2)
         self._timer: asyncio.TimerHandle | None = None
         self._task: StandingTask | None = None
 
     def start(self) -> None:
         """The session is held: keep its lease, if that is not about to be done."""
         if self._timer is None and (self._task is None or not self._task.is_started):
-            self._timer = asyncio.get_running_loop().call_later(self._rest_s, self._begin)
+            self._timer = asyncio.get_running_loop().call_later(self._begin_s, self._begin)
 
     def stop(self) -> list[asyncio.Task[None]]:
         """Keep it no longer. Gives back what is still running, if anything is: it ends soon."""
@@ -86,7 +91,7 @@ class Keeper:
     async def _keep(self) -> None:
         owner, session = self._owner, self._session
         monotonic = owner.clock.monotonic
-        renewal = monotonic() + self._pause_s - self._rest_s
+        renewal = monotonic() + self._pause_s - self._begin_s
         with contextlib.suppress(StaleError, LeaseHeldError), owner.store.watch(session.id) as changes:
             while True:
                 is_held = session.is_held

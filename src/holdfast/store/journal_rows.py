@@ -108,12 +108,13 @@ def encode_commit(commit: Commit) -> StoredCommit:
 def is_large_commit(commit: Commit) -> bool:
     """Whether to encode a commit would hold an event loop for long."""
     bodies = commit.bodies
-    if bodies and None not in bodies:
-        return sum(map(len, bodies)) > LARGE_CHARS  # type: ignore[arg-type]  # there is no None
-    encoded = bodies or [None] * len(commit.entries)
-    if any(is_large(entry.record) for entry, body in zip(commit.entries, encoded, strict=True) if body is None):
-        return True
-    return sum(len(body) for body in encoded if body is not None) > LARGE_CHARS
+    if not bodies:
+        return any(is_large(entry.record) for entry in commit.entries)
+    if None in bodies:
+        unencoded = [entry for entry, body in zip(commit.entries, bodies, strict=True) if body is None]
+        if any(is_large(entry.record) for entry in unencoded):
+            return True
+    return sum(map(len, filter(None, bodies))) > LARGE_CHARS
 
 
 def encode_bodies(commit: Commit) -> tuple[list[bytes], dict[str, bytes]]:

@@ -1,4 +1,4 @@
-"""How a process that is ours alone, and runs for long, has Python's garbage collector work.
+"""How a process that is ours alone, and has much in memory, has Python's garbage collector work.
 
 The collector looks for cycles whenever some hundred objects more are alive, and now and then at all there are. Records,
 messages and items are no cycles, but a worker has hundreds of thousands of them: it spent a sixth of its time on looks

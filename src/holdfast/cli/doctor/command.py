@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import sys
 import time
 from typing import TYPE_CHECKING
@@ -14,6 +13,7 @@ import msgspec
 from holdfast.cli.engine import open_store
 from holdfast.cli.options import common, settings
 from holdfast.cli.output import count, dim, duration, plain, print_json
+from holdfast.cli.own_process import collect_seldom
 from holdfast.core.errors import ExitCode
 from holdfast.core.ids import DEFAULT_SERVICE
 from holdfast.core.queries import OWN_TOOLS
@@ -152,14 +152,14 @@ def _check_sandbox() -> SandboxState:
 
 
 async def _check_all(report: Report, dry_run: bool) -> None:
-    from holdfast.cli.doctor.helper import YOUNG_OBJECTS, HelperTask
+    from holdfast.cli.doctor.helper import HelperTask
     from holdfast.cli.doctor.report import MOST_STILL
     from holdfast.cli.doctor.single import Checkup
     from holdfast.cli.doctor.sweep import check_sessions
     from holdfast.engine.fleet_limits import limit_reports
     from holdfast.engine.process_rows import processes
 
-    gc.set_threshold(YOUNG_OBJECTS)
+    collect_seldom()
     progress = _Progress()
     async with open_store() as store:
         now = int(time.time() * 1000)

@@ -7,19 +7,16 @@ once there are no more, what it found in all of them. It changes nothing in the 
 from __future__ import annotations
 
 import asyncio
-import gc
 import sys
 
 import msgspec
 
 from holdfast.cli.doctor.report import CheckedPart
+from holdfast.cli.own_process import collect_seldom
 from holdfast.engine.process_rows import ProcessRow
 from holdfast.engine.waits import WaitTable
 from holdfast.store import open_store
 from holdfast.store.sound_sessions import Span, SpannedStore
-
-YOUNG_OBJECTS = 50_000
-"""Objects after which Python looks for garbage: a page of sessions has more than the usual 700."""
 
 
 class HelperTask(msgspec.Struct, frozen=True):
@@ -52,7 +49,7 @@ async def _check_spans(task: HelperTask) -> CheckedPart:
 
 def main() -> None:
     """Check what the standard input says."""
-    gc.set_threshold(YOUNG_OBJECTS)
+    collect_seldom()
     task = msgspec.json.decode(sys.stdin.buffer.readline(), type=HelperTask)
     sys.stdout.buffer.write(msgspec.json.encode(asyncio.run(_check_spans(task))))
 

@@ -18,6 +18,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any
+from urllib.error import HTTPError
 from uuid import uuid4
 
 from holdfast.engine.holdfast import Holdfast
@@ -61,9 +62,16 @@ class Engine:
         return bool(await asyncio.to_thread(self.servers[0].query, asked))
 
     async def is_untroubled(self) -> bool:
-        """Whether nothing is tried again and again, or is paused."""
+        """Whether nothing is tried again and again, or is paused. A node that is back may not know yet."""
         asked = f"select id from sys_invocation where target_service_name like '{self._name}%'"
-        return not await asyncio.to_thread(self.servers[0].query, f"{asked} and status in ('backing-off', 'paused')")
+        try:
+            return not await asyncio.to_thread(
+                self.servers[0].query, f"{asked} and status in ('backing-off', 'paused')"
+            )
+        except HTTPError as error:
+            if error.code < 500:
+                raise
+            return False
 
     async def kill_a_node(self, chance: random.Random) -> None:
         node = chance.choice(self.servers)

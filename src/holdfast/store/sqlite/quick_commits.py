@@ -16,6 +16,7 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Sequence
+from itertools import chain
 from typing import Any
 
 import msgspec
@@ -78,9 +79,8 @@ class Shape:
             connection.quick.execute(self.single, rows[0])
             return
         size = 1 << (len(rows) - 1).bit_length()
-        values = [value for row in rows for value in row]
-        values.extend((None,) * (self._width * (size - len(rows))))
-        connection.quick.execute(self._insertion(size), values)
+        nothing = (None,) * (self._width * (size - len(rows)))
+        connection.quick.execute(self._insertion(size), [*chain.from_iterable(rows), *nothing])
 
     def prepare(self, connection: sqlite3.Connection) -> None:
         """Make a connection able to write commits of this shape."""

@@ -27,6 +27,8 @@ from functools import partial
 from queue import SimpleQueue
 from typing import Any, TypeAlias, TypeVar, cast
 
+import msgspec
+
 from holdfast.core.errors import HoldfastError
 from holdfast.store.limits import GROUP_COMMIT_EARLY, GROUP_COMMIT_MAX, IN_ROW_MAX, IN_ROW_MAX_MS
 from holdfast.store.sqlite.audience import Audience
@@ -52,17 +54,14 @@ class NotHereError(Exception):
     """A work was not done, because it cannot be done here and now."""
 
 
-class _Job:
-    __slots__ = ("error", "future", "is_large", "quick", "result", "work")
-
-    def __init__(self, work: Work[Any], future: asyncio.Future[Any], is_large: bool) -> None:
-        self.work = work
-        self.future = future
-        self.is_large = is_large
-        self.quick: QuickCommit | None = None
-        """The work as a quick commit, while it may be written as one by the thread."""
-        self.result: Any = None
-        self.error: BaseException | None = None
+class _Job(msgspec.Struct, eq=False):
+    work: Work[Any]
+    future: asyncio.Future[Any]
+    is_large: bool
+    quick: QuickCommit | None = None
+    """The work as a quick commit, while it may be written as one by the thread."""
+    result: Any = None
+    error: BaseException | None = None
 
     def settle(self) -> None:
         if self.future.done():
@@ -131,7 +130,7 @@ class Writer:
         if not self._flush_is_due:
             self._flush_is_due = True
             self._loop.call_soon(self._flush)
-        if self._first is not asyncio.current_task(self._loop):
+        if not self._has_others and self._first is not asyncio.current_task(self._loop):
             self._has_others = True
         self._fresh.append(_Job(work, future, is_large))
         if len(self._fresh) >= GROUP_COMMIT_EARLY and not self._with_thread:

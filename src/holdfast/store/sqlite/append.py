@@ -15,11 +15,11 @@ from holdfast.store.leases import NEW, lease_columns
 from holdfast.store.sqlite import statements as sql
 from holdfast.store.sqlite.known_rows import KnownRow
 from holdfast.store.sqlite.packed_rows import pack_rows
-from holdfast.store.sqlite.quick_commits import BEGINNINGS, CHANGES, STEPS, QuickCommit, QuickWork
+from holdfast.store.sqlite.quick_commits import BEGINNINGS, CHANGES, STEPS, QuickCommit
 from holdfast.store.sqlite.schema import StoreConnection
 
 
-class SqliteAppend(QuickWork):
+class SqliteAppend:
     """One commit to be written."""
 
     __slots__ = ("_commit", "_known", "_packed", "_rows")
@@ -40,6 +40,7 @@ class SqliteAppend(QuickWork):
         return KnownRow(num, receipt.position, receipt.epoch, commit.hold_ms > 0, commit.summary)
 
     def quick(self) -> QuickCommit | None:
+        """It as a quick commit, or None if it is more than that."""
         commit, known = self._commit, self._known
         if (
             len(self._rows) != 1

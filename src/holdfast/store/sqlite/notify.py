@@ -1,8 +1,8 @@
 """Noticing that another process changed a SQLite file.
 
-While anybody listens (see `sqlite.audience`), every writer touches the file after its commit, and the kernel tells us
-so (inotify, on Linux). Elsewhere, and for a writer that died between commit and touch, the listener looks by itself
-from time to time.
+While anybody listens (see `sqlite.file_listeners`), every writer touches the file after its commit, and the kernel
+tells us so (inotify, on Linux). Elsewhere, and for a writer that died between commit and touch, the listener looks by
+itself from time to time.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Protocol, TypeVar
 from holdfast.store.limits import NOTIFY_POLL_MS, POLL_MS
 from holdfast.store.patience import pause
 from holdfast.store.sqlite import statements as sql
-from holdfast.store.sqlite.audience import KNOWN_S, Audience
+from holdfast.store.sqlite.file_listeners import KNOWN_S, FileListeners
 from holdfast.store.watch import Watches
 
 T = TypeVar("T")
@@ -32,7 +32,7 @@ _EVENT_BYTES = struct.calcsize("iIII")
 
 OWN_REST_MS = (pause(5), pause(80))
 """Milliseconds for which we do not listen after a touch that was our own; twice as long each time, up to the second.
-Our own commits are most of what is heard where one process does all the work, and to hear each costs a twentieth of it.
+Where others listen as well, and one process does all the work, that one mostly hears itself: a twentieth of its time.
 """
 
 
@@ -100,7 +100,7 @@ class _RunRead(Protocol):
 
 
 async def follow_changes(
-    path: str, watches: Watches, audience: Audience, read: _RunRead, others_wrote: Callable[[], bool]
+    path: str, watches: Watches, listeners: FileListeners, read: _RunRead, others_wrote: Callable[[], bool]
 ) -> None:
     """Tell watches what other processes commit, until there have been none for a while.
 
@@ -115,7 +115,7 @@ async def follow_changes(
         return False
 
     signal = FileWatch.on(path, look)
-    next_look_s = 2 * KNOWN_S if signal and audience.join() else 0.0
+    next_look_s = 2 * KNOWN_S if signal and listeners.join() else 0.0
     try:
         seen = await read(sql.changes_until)
         watches.notify_all()  # for what happened between the first watch and here
@@ -126,7 +126,7 @@ async def follow_changes(
                     await touched.wait()
             except TimeoutError:
                 look()
-                is_told = signal is not None and audience.join()
+                is_told = signal is not None and listeners.join()
                 next_look_s = (pause(NOTIFY_POLL_MS) if is_told else POLL_MS) / 1000
             was_touched = touched.is_set()
             touched.clear()
@@ -142,6 +142,6 @@ async def follow_changes(
             for session_id in changed:
                 watches.notify(session_id)
     finally:
-        audience.leave()
+        listeners.leave()
         if signal is not None:
             signal.close()

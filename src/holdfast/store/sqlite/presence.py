@@ -5,7 +5,7 @@ Where there are no such locks, the directory cannot be written, or the file syst
 time alone.
 
 The upper half of the number is taken from the file's inode: in a file that was made anew, or copied with the database,
-a free lock proves nothing. So no lease has the first byte, which those lock who listen (see `sqlite.audience`).
+a free lock proves nothing. So no lease has the first byte, which those lock who listen (see `sqlite.file_listeners`).
 """
 
 from __future__ import annotations
@@ -20,11 +20,16 @@ from holdfast.store.sqlite import byte_locks
 _INODE_BITS = 0x3FFF_FFFF
 
 
+def holders_file(database: str) -> str:
+    """The file beside a database whose bytes stand for those who use it."""
+    return f"{os.path.realpath(database)}-holders"
+
+
 class SqlitePresence:
     """The lock of one open store, taken when it is first needed. Used by all its threads; never fails."""
 
     def __init__(self, database: str) -> None:
-        self._path = f"{os.path.realpath(database)}-holders"
+        self._path = holders_file(database)
         self._guard = threading.Lock()
         self._descriptor = -1
         self._own: int | None = None

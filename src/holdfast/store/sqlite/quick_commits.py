@@ -13,7 +13,6 @@ each work has to find out by itself.
 
 from __future__ import annotations
 
-import json
 import sqlite3
 from collections.abc import Sequence
 from itertools import chain
@@ -21,19 +20,17 @@ from typing import Any
 
 import msgspec
 
+from holdfast.core.values import encode
 from holdfast.store.sqlite.known_rows import KnownRow
 from holdfast.store.sqlite.schema import StoreConnection
+from holdfast.store.sqlite.statements import COLUMNS
 
 _JOURNAL = ("at", "later", "checksum", "body")
 _KNOWN = ("num", "known_position", "known_epoch", "known_owner")
 _STEP = ("position", "epoch", "lease_until", "updated_at", "tokens", "cost")
 _CHANGE = ("owner", "pending", "waiting_for", "needs", "asks", "turns", "title", "labels", "failure")
 _MOVE = ("state", "due_at", "ended_at")
-_BEGINNING = (
-    *("id", "position", "epoch", "owner", "lease_until"),
-    *("state", "program_kind", "program", "parent", "service", "created_at", "updated_at", "pending", "waiting_for"),
-    *("due_at", "needs", "asks", "turns", "tokens", "cost", "title", "labels", "forked_from", "failure"),
-)
+_BEGINNING = tuple(COLUMNS.split(", "))
 
 
 def _new(columns: Sequence[str]) -> str:
@@ -141,20 +138,6 @@ class QuickCommit(msgspec.Struct, frozen=True, gc=False):
     """The row of the session once it is written; that of a new one has no number before."""
 
 
-class QuickWork:
-    """A work of the writer that may turn out to be a quick commit."""
-
-    __slots__ = ()
-
-    def __call__(self, connection: StoreConnection) -> KnownRow:
-        """Do it in any case, or raise the reason why it is refused."""
-        raise NotImplementedError
-
-    def quick(self) -> QuickCommit | None:
-        """The commit that it is, or None if it is more than that."""
-        raise NotImplementedError
-
-
 def prepare_quick_commits(connection: StoreConnection) -> None:
     """Make a connection, on which no transaction was begun, able to write quick commits."""
     for shape in SHAPES:
@@ -177,7 +160,7 @@ def write_quick_commits(connection: StoreConnection, commits: Sequence[QuickComm
     if not begun:
         return [commit.row for commit in commits]
     numbered = "SELECT id, num FROM sessions WHERE id IN (SELECT value FROM json_each(?))"
-    numbers = dict(connection.execute(numbered, (json.dumps(begun),)).fetchall())
+    numbers = dict(connection.execute(numbered, (encode(begun).decode(),)).fetchall())
     return [
         msgspec.structs.replace(commit.row, num=numbers[commit.values[0]]) if commit.shape is BEGINNINGS else commit.row
         for commit in commits

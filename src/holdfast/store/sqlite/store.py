@@ -35,8 +35,8 @@ from holdfast.store.sqlite import inventory, overview, upkeep
 from holdfast.store.sqlite import shared_history as sharing
 from holdfast.store.sqlite import statements as sql
 from holdfast.store.sqlite.append import SqliteAppend
-from holdfast.store.sqlite.audience import Audience
 from holdfast.store.sqlite.file_guard import FileGuard, warn_of_lost_log
+from holdfast.store.sqlite.file_listeners import FileListeners
 from holdfast.store.sqlite.known_rows import KnownRows
 from holdfast.store.sqlite.live import SocketPublisher, SocketStreams
 from holdfast.store.sqlite.loop_patience import LoopPatience
@@ -76,7 +76,7 @@ class SqliteStore(PermitsOfSqlite):
         self._streams = SocketStreams(self._path)
         self._publisher = SocketPublisher(self._streams)
         self._presence = SqlitePresence(self._path)
-        self._audience = Audience(self._path)
+        self._listeners = FileListeners(self._path)
         self._listener = self.supervisor.task("listening to the file", self._follow_changes)
         self._lookups = LoopPatience()
         self._rows = KnownRows()
@@ -92,7 +92,7 @@ class SqliteStore(PermitsOfSqlite):
             here = await asyncio.to_thread(self._prepare)
         self._here, self._connections = here, [here]
         self._guard = FileGuard(self._path, self.url)
-        self._writer = Writer(here, self._connect, self._guard, self._audience)
+        self._writer = Writer(here, self._connect, self._guard, self._listeners)
         self._local = threading.local()
         self._readers = ThreadPoolExecutor(_READERS, "holdfast-sqlite-reader")
 
@@ -157,7 +157,7 @@ class SqliteStore(PermitsOfSqlite):
             connection.close()
         self._connections = []
         self._presence.close()
-        self._audience.close()
+        self._listeners.close()
 
     async def _run_write(self, session_id: str, work: Work[T], *, is_large: bool = False) -> T:
         if self._writer is None:
@@ -478,7 +478,7 @@ class SqliteStore(PermitsOfSqlite):
 
     async def _follow_changes(self) -> None:
         read = partial(self._run_lookup, "")
-        await follow_changes(self._path, self._watches, self._audience, read, self._others_wrote)
+        await follow_changes(self._path, self._watches, self._listeners, read, self._others_wrote)
 
     def _others_wrote(self) -> bool:
         return self._writer is None or self._writer.others_wrote()

@@ -31,14 +31,14 @@ import msgspec
 
 from holdfast.core.errors import HoldfastError
 from holdfast.store.limits import GROUP_COMMIT_EARLY, GROUP_COMMIT_MAX, IN_ROW_MAX, IN_ROW_MAX_MS
-from holdfast.store.sqlite.audience import Audience
+from holdfast.store.sqlite.append import SqliteAppend
 from holdfast.store.sqlite.file_guard import FileGuard
+from holdfast.store.sqlite.file_listeners import FileListeners
 from holdfast.store.sqlite.known_rows import KnownRow
 from holdfast.store.sqlite.loop_patience import SLOW_S, LoopPatience
 from holdfast.store.sqlite.quick_commits import (
     BEGINNINGS,
     QuickCommit,
-    QuickWork,
     need_transaction,
     prepare_quick_commits,
     write_quick_commits,
@@ -80,11 +80,15 @@ class Writer:
     """
 
     def __init__(
-        self, in_place: StoreConnection, connect: Callable[[], StoreConnection], guard: FileGuard, audience: Audience
+        self,
+        in_place: StoreConnection,
+        connect: Callable[[], StoreConnection],
+        guard: FileGuard,
+        listeners: FileListeners,
     ) -> None:
         self._in_place = in_place
         self._guard = guard
-        self._audience = audience
+        self._listeners = listeners
         self._connect = connect
         self._fresh: list[_Job] = []
         self._flush_is_due = False
@@ -175,7 +179,7 @@ class Writer:
             self._thread = threading.Thread(target=self._run, name="holdfast-sqlite-writer", daemon=True)
             self._thread.start()
         for job in group:
-            if isinstance(job.work, QuickWork):
+            if isinstance(job.work, SqliteAppend):
                 job.quick = job.work.quick()
         self._with_thread += 1
         self._groups.put(group)
@@ -198,7 +202,7 @@ class Writer:
         """Do a work in a transaction of its own, on the connection that never waits."""
         result: Any = None
         try:
-            quick = work.quick() if isinstance(work, QuickWork) and began < self._guard.next_look_s else None
+            quick = work.quick() if isinstance(work, SqliteAppend) and began < self._guard.next_look_s else None
             if quick is not None:
                 result = self._write_here(quick, began)
             if result is None:
@@ -206,7 +210,7 @@ class Writer:
         finally:
             if (ended := time.monotonic()) - began > SLOW_S:
                 self._waits.waited(began, ended)
-        self._audience.tell(ended)
+        self._listeners.tell(ended)
         return cast(T, result)
 
     def _write_here(self, commit: QuickCommit, began: float) -> KnownRow | None:
@@ -272,22 +276,19 @@ class Writer:
         return connection
 
     def _commit(self, patient: StoreConnection, jobs: list[_Job]) -> None:
-        """Do works with as few transactions as it takes."""
+        """Do works together: quick commits as such, or with a look at each if that fails; or one by one."""
         if self._commit_together(patient, jobs):
             return
-        is_settled = False
-        if any(job.quick is not None for job in jobs):
+        for job in jobs:
+            job.quick = None
+        if not self._commit_together(patient, jobs):
             for job in jobs:
-                job.quick = None
-            is_settled = self._commit_together(patient, jobs)
-        if not is_settled:
-            for job in jobs:
-                self._commit(patient, [job])
+                self._commit_together(patient, [job])
 
     def _commit_together(self, connection: StoreConnection, jobs: list[_Job]) -> bool:
         """Do works in one transaction; False if it was undone and they should be tried in another way, or alone."""
-        quick = [job for job in jobs if job.quick is not None]
-        commits = [job.quick for job in quick if job.quick is not None]
+        quick = [(job, job.quick) for job in jobs if job.quick is not None]
+        commits = [commit for _, commit in quick]
         rest = [job for job in jobs if job.quick is None]
         now_s = time.monotonic()
         is_transaction = bool(rest) or need_transaction(commits) or now_s >= self._guard.next_look_s
@@ -298,7 +299,7 @@ class Writer:
                     self._guard.check_contents(connection, now_s)
             else:
                 self._guard.check_file()
-            for job, row in zip(quick, write_quick_commits(connection, commits), strict=True):
+            for (job, _), row in zip(quick, write_quick_commits(connection, commits), strict=True):
                 job.result = row
             for job in rest:
                 job.error = None
@@ -315,7 +316,7 @@ class Writer:
             for job in jobs if is_final else ():
                 job.error = error
             return is_final
-        self._audience.tell(time.monotonic())
+        self._listeners.tell(time.monotonic())
         return True
 
 

@@ -16,6 +16,7 @@ import threading
 
 from holdfast.store.patience import pause
 from holdfast.store.sqlite import byte_locks
+from holdfast.store.sqlite.presence import holders_file
 
 KNOWN_S = pause(0.02)
 """Seconds for which an answer holds: asking takes some microseconds."""
@@ -23,12 +24,12 @@ KNOWN_S = pause(0.02)
 _LISTENING = 0
 
 
-class Audience:
+class FileListeners:
     """Those who listen to one file in other open stores, of any process. Used by all threads of a store."""
 
     def __init__(self, database: str) -> None:
         self._database = os.fsencode(database)
-        self._path = f"{os.path.realpath(database)}-holders"
+        self._path = holders_file(database)
         self._guard = threading.Lock()
         self._descriptor = _NOT_OPEN
         self._is_there = True

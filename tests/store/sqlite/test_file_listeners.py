@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import os
-import time
 from pathlib import Path
 
-from holdfast.store.sqlite.audience import KNOWN_S
+import pytest
+
+from holdfast.store.sqlite import notify
+from holdfast.store.sqlite.file_listeners import KNOWN_S
 from holdfast.store.sqlite.store import SqliteStore
 from holdfast.testing.patience import HANG_S, until
 from holdfast.testing.sessions import ScriptedSession, begin, entries_of
@@ -77,26 +79,23 @@ async def test_a_listener_that_was_killed_is_soon_told_nothing(store: SqliteStor
     assert not await _touches(session, path)
 
 
-async def test_what_was_committed_while_a_listener_came_is_not_missed(store: SqliteStore, path: str) -> None:
+async def test_what_was_committed_while_a_listener_came_is_not_missed(
+    store: SqliteStore, path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The writer knows of the listener a moment late: what it commits in silence is found by a second look."""
+    monkeypatch.setattr(notify, "NOTIFY_POLL_MS", 10 * HANG_S * 1000)  # and by no other
     session = await begin(store)
-    for number in range(20):
+    for _ in range(10):
         async with SqliteStore(path) as other:
-            writing = asyncio.create_task(_log_for(session, KNOWN_S))
+            await asyncio.sleep(2 * KNOWN_S)
+            await session.log("the writer asks, and hears that nobody listens")
             with other.watch("s-1") as watch:
-                await asyncio.sleep(number % 5 / 5 * KNOWN_S)
-                await writing
-                seen = -1
-                while seen < session.position:
+                assert await watch.changed(HANG_S)  # it looks around first
+                await session.log("in silence")
+                while (await other.session("s-1")).position < session.position:
                     assert await watch.changed(HANG_S)
-                    seen = (await other.session("s-1")).position
-
-
-async def _log_for(session: ScriptedSession, seconds: float) -> None:
-    ended = time.monotonic() + seconds
-    while time.monotonic() < ended:
-        await session.log("a step")
-        await asyncio.sleep(0.002)
+                await session.log("and so this")
+                assert await watch.changed(HANG_S)
 
 
 async def test_listeners_are_told_after_the_file_of_holders_was_removed(store: SqliteStore, path: str) -> None:
@@ -131,8 +130,10 @@ async def test_where_no_lock_can_be_had_a_listener_looks_by_itself_and_all_is_to
         assert await entries_of(other, "s-1") == session.entries
 
 
-async def test_a_listener_that_is_told_is_asked_for_little(store: SqliteStore, path: str) -> None:
-    """Two stores that both write and listen hear each other, and only each other."""
+async def test_two_stores_that_write_and_listen_hear_each_other(
+    store: SqliteStore, path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(notify, "NOTIFY_POLL_MS", 10 * HANG_S * 1000)
     mine = await begin(store, "s-1")
     async with SqliteStore(path) as other:
         theirs = await begin(other, "s-2")

@@ -9,10 +9,11 @@ A statement has only the parts that its commits need.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from typing import Any, NamedTuple
 
+from holdfast.core.values import encode
 from holdfast.store.checkpoints import StoredRow, seal_checkpoint, seal_segment
 from holdfast.store.codec import pack_blob
 from holdfast.store.commits import Commit, Snapshot
@@ -97,72 +98,95 @@ class PostgresAppend:
 # --- the columns of `c` ----------------------------------------------------------------------------
 
 
-class Column(NamedTuple):
-    name: str
-    type: str
-    value: Callable[[PostgresAppend], Any]
+class Columns(NamedTuple):
+    """Columns that come together."""
+
+    types: Mapping[str, str]
+    """Their types, by name."""
+    values: Callable[[PostgresAppend], Sequence[Any]]
 
 
-_COMMIT = (
-    Column("id", "text", lambda append: append.commit.session_id),
-    Column("owner", "text", lambda append: append.commit.owner),
-    Column("hold", "bigint", lambda append: append.commit.hold_ms),
-    Column("lock", "bigint", lambda append: append.lock),
-    Column("expected", "bigint", lambda append: append.commit.expected),
-    Column("position", "bigint", lambda append: append.position),
-    Column("epoch", "bigint", lambda append: append.commit.epoch),
+def _typed(columns: str) -> dict[str, str]:
+    return dict(column.split(" ", 1) for column in columns.split(", "))
+
+
+def _of_commit(append: PostgresAppend) -> Sequence[Any]:
+    commit = append.commit
+    held = (commit.owner, commit.hold_ms, append.lock)
+    return commit.session_id, *held, commit.expected, append.position, commit.epoch
+
+
+def _of_changing(append: PostgresAppend) -> Sequence[Any]:
+    summary = append.commit.summary
+    return (
+        *(summary.state, summary.pending, escape(summary.waiting_for), summary.due_at, summary.updated_at),
+        *(escape(summary.needs), summary.asks, summary.turns, summary.tokens, summary.cost),
+        *(escape(summary.title), escape(",".join(summary.labels)), escape(summary.failure)),
+    )
+
+
+def _of_staying(append: PostgresAppend) -> Sequence[Any]:
+    summary = append.commit.summary
+    program = (escape(summary.program_kind), escape(summary.program))
+    parent = summary.parent and escape(summary.parent)
+    return *program, parent, escape(summary.service), summary.created_at, summary.forked_from
+
+
+def _of_row(append: PostgresAppend) -> Sequence[Any]:
+    row = append.row
+    if row is None:
+        return (None,) * len(_ROW.types)
+    return row.first, row.last, row.at, row.later, row.checksum, row.body.decode()
+
+
+def _of_snapshot(append: PostgresAppend) -> Sequence[Any]:
+    snapshot = append.snapshot
+    return (None, None) if snapshot is None else (snapshot.position, snapshot.data)
+
+
+def _of_checkpoint(append: PostgresAppend) -> Sequence[Any]:
+    return (None, None, None) if append.checkpoint is None else append.checkpoint[1:]
+
+
+def _of_segment(append: PostgresAppend) -> Sequence[Any]:
+    return (None, None, None, None) if append.segment is None else append.segment
+
+
+_COMMIT = Columns(
+    _typed("id text, owner text, hold bigint, lock bigint, expected bigint, position bigint, epoch bigint"), _of_commit
 )
-_CHANGING = (
-    Column("state", "text", lambda append: append.commit.summary.state),
-    Column("pending", "bigint", lambda append: append.commit.summary.pending),
-    Column("waiting_for", "text", lambda append: escape(append.commit.summary.waiting_for)),
-    Column("due_at", "bigint", lambda append: append.commit.summary.due_at),
-    Column("updated_at", "bigint", lambda append: append.commit.summary.updated_at),
-    Column("needs", "text", lambda append: escape(append.commit.summary.needs)),
-    Column("asks", "bigint", lambda append: append.commit.summary.asks),
-    Column("turns", "bigint", lambda append: append.commit.summary.turns),
-    Column("tokens", "bigint", lambda append: append.commit.summary.tokens),
-    Column("cost", "double precision", lambda append: append.commit.summary.cost),
-    Column("title", "text", lambda append: escape(append.commit.summary.title)),
-    Column("labels", "text", lambda append: escape(",".join(append.commit.summary.labels))),
-    Column("failure", "text", lambda append: escape(append.commit.summary.failure)),
+_CHANGING = Columns(
+    _typed(
+        "state text, pending bigint, waiting_for text, due_at bigint, updated_at bigint, needs text, asks bigint, "
+        "turns bigint, tokens bigint, cost double precision, title text, labels text, failure text"
+    ),
+    _of_changing,
 )
-_STAYING = (
-    Column("program_kind", "text", lambda append: escape(append.commit.summary.program_kind)),
-    Column("program", "text", lambda append: escape(append.commit.summary.program)),
-    Column("parent", "text", lambda append: append.commit.summary.parent and escape(append.commit.summary.parent)),
-    Column("service", "text", lambda append: escape(append.commit.summary.service)),
-    Column("created_at", "bigint", lambda append: append.commit.summary.created_at),
-    Column("forked_from", "text", lambda append: append.commit.summary.forked_from),
+_STAYING = Columns(
+    _typed("program_kind text, program text, parent text, service text, created_at bigint, forked_from text"),
+    _of_staying,
 )
 """What of a summary is known with the first commit, and does not change."""
-_ROW = (
-    Column("first", "bigint", lambda append: append.row and append.row.first),
-    Column("last", "bigint", lambda append: append.row and append.row.last),
-    Column("at", "bigint", lambda append: append.row and append.row.at),
-    Column("later", "text", lambda append: append.row and append.row.later),
-    Column("checksum", "bigint", lambda append: append.row and append.row.checksum),
-    Column("body", "text", lambda append: append.row and append.row.body.decode()),
+_ROW = Columns(
+    _typed("first bigint, last bigint, at bigint, later text, checksum bigint, body text"),
+    _of_row,
 )
-_SNAPSHOT = (
-    Column("snapshot_position", "bigint", lambda append: append.snapshot and append.snapshot.position),
-    Column("snapshot", "bytea", lambda append: append.snapshot and append.snapshot.data),
+_SNAPSHOT = Columns(_typed("snapshot_position bigint, snapshot bytea"), _of_snapshot)
+_CHECKPOINT = Columns(
+    _typed("checkpoint_position bigint, checkpoint_checksum bigint, checkpoint bytea"), _of_checkpoint
 )
-_CHECKPOINT = (
-    Column("checkpoint_position", "bigint", lambda append: append.checkpoint and append.checkpoint[1]),
-    Column("checkpoint_checksum", "bigint", lambda append: append.checkpoint and append.checkpoint[2]),
-    Column("checkpoint", "bytea", lambda append: append.checkpoint and append.checkpoint[3]),
-)
-_SEGMENT = (
-    Column("segment_after", "bigint", lambda append: append.segment and append.segment[0]),
-    Column("segment_position", "bigint", lambda append: append.segment and append.segment[1]),
-    Column("segment_checksum", "bigint", lambda append: append.segment and append.segment[2]),
-    Column("segment", "bytea", lambda append: append.segment and append.segment[3]),
+_SEGMENT = Columns(
+    _typed("segment_after bigint, segment_position bigint, segment_checksum bigint, segment bytea"), _of_segment
 )
 
 
-def _names(columns: Sequence[Column], prefix: str = "") -> str:
-    return ", ".join(prefix + column.name for column in columns)
+def _names(columns: Iterable[str], prefix: str = "") -> str:
+    return ", ".join(prefix + name for name in columns)
+
+
+def _numbers(values: Sequence[int | None]) -> str:
+    """Numbers as the text of an array, which the server reads quickly. The driver asks of each one what it is."""
+    return f"{{{encode(values)[1:-1].decode()}}}"
 
 
 # --- the statement ---------------------------------------------------------------------------------
@@ -180,19 +204,17 @@ class AppendStatement:
 
     def __init__(self, parts: Parts, grouped: bool) -> None:
         self._grouped = grouped
-        kept = [
-            *_ROW,
-            *(_SNAPSHOT if parts.snapshot else ()),
-            *(_CHECKPOINT if parts.checkpoint else ()),
-            *(_SEGMENT if parts.segment else ()),
-        ]
-        self._columns = [*_COMMIT, *_CHANGING, *(_STAYING if parts.creation else ()), *kept]
+        beside = ((_SNAPSHOT, parts.snapshot), (_CHECKPOINT, parts.checkpoint), (_SEGMENT, parts.segment))
+        kept = [_ROW, *(columns for columns, is_needed in beside if is_needed)]
+        self._parts = [_COMMIT, _CHANGING, *([_STAYING] if parts.creation else []), *kept]
+        self._types = {name: type_ for columns in self._parts for name, type_ in columns.types.items()}
+        kept_names = [name for columns in kept for name in columns.types]
         self._arrays: list[Callable[[PostgresAppend], Sequence[Any]]] = []
         relations = {"c": self._commits()}
         written = []
         if parts.creation:
             relations["created"] = self._created_sessions()
-            written.append(f"select created.*, {_names(kept, 'c.')} from created join c on c.id = created.id")
+            written.append(f"select created.*, {_names(kept_names, 'c.')} from created join c on c.id = created.id")
         if parts.takes:
             numbers = self._array("bigint", lambda append: append.takes)
             relations["k"] = f"select t.num from holdfast.sessions t, c where {_FENCE} for no key update of t"
@@ -201,9 +223,9 @@ class AppendStatement:
                 f" and number = any({numbers}) and body is not null order by number for update"
             )
             all_wait = f"t.num = (select num from k) and (select count(*) from m) = cardinality({numbers})"
-            relations["changed"] = self._changed_sessions(all_wait, kept)
+            relations["changed"] = self._changed_sessions(all_wait, kept_names)
         elif parts.change:
-            relations["changed"] = self._changed_sessions(_FENCE, kept)
+            relations["changed"] = self._changed_sessions(_FENCE, kept_names)
         if parts.change:
             written.append("select * from changed")
         relations["w"] = " union all ".join(written)
@@ -215,8 +237,8 @@ class AppendStatement:
                 f" where b.body is not null and ({' or '.join(taken)})"
             )
         relations["j"] = (
-            f"insert into holdfast.journal (session, {_names(_ROW)})"
-            f" select num, {_names(_ROW)} from w where body is not null"
+            f"insert into holdfast.journal (session, {_names(_ROW.types)})"
+            f" select num, {_names(_ROW.types)} from w where body is not null"
         )
         if parts.blobs:
             relations |= self._blobs()
@@ -237,26 +259,33 @@ class AppendStatement:
     def arguments(self, group: Sequence[PostgresAppend]) -> Sequence[Any]:
         """The values of the parameters for a group, or for a single commit."""
         if self._grouped:
-            return list(zip(*([column.value(append) for column in self._columns] for append in group), strict=True))
+            columns = zip(self._types.values(), zip(*map(self._values, group), strict=True), strict=True)
+            return [_numbers(values) if type_ == "bigint" else values for type_, values in columns]
         (append,) = group
-        return [column.value(append) for column in self._columns] + [array(append) for array in self._arrays]
+        return self._values(append) + [array(append) for array in self._arrays]
+
+    def _values(self, append: PostgresAppend) -> list[Any]:
+        return [value for columns in self._parts for value in columns.values(append)]
 
     def _commits(self) -> str:
         if self._grouped:
-            arrays = ", ".join(f"${n}::{column.type}[]" for n, column in enumerate(self._columns, 1))
-            return f"select * from unnest({arrays}) as c ({_names(self._columns)})"
+            arrays = ", ".join(
+                f"${n}::{'text::' if type_ == 'bigint' else ''}{type_}[]"
+                for n, type_ in enumerate(self._types.values(), 1)
+            )
+            return f"select * from unnest({arrays}) as c ({_names(self._types)})"
         return "select " + ", ".join(
-            f"${n}::{column.type} as {column.name}" for n, column in enumerate(self._columns, 1)
+            f"${n}::{type_} as {name}" for n, (name, type_) in enumerate(self._types.items(), 1)
         )
 
     def _array(self, item_type: str, values: Callable[[PostgresAppend], Sequence[Any]]) -> str:
         """A further parameter: what a single commit has several of."""
         self._arrays.append(values)
-        return f"${len(self._columns) + len(self._arrays)}::{item_type}[]"
+        return f"${len(self._types) + len(self._arrays)}::{item_type}[]"
 
     @staticmethod
     def _created_sessions() -> str:
-        summary = [*_CHANGING, *_STAYING]
+        summary = [*_CHANGING.types, *_STAYING.types]
         return f"""
     insert into holdfast.sessions (id, owner, lease_until, lease_lock, position, epoch, {_names(summary)})
     select c.id, {_HOLDER}, {_UNTIL}, c.lock, c.position, coalesce(c.epoch, 1), {_names(summary, "c.")} from c
@@ -264,12 +293,12 @@ class AppendStatement:
         on conflict (id) do nothing returning id, num, epoch, position, state"""
 
     @staticmethod
-    def _changed_sessions(condition: str, kept: Sequence[Column]) -> str:
+    def _changed_sessions(condition: str, kept: Sequence[str]) -> str:
         return f"""
     update holdfast.sessions t
        set owner = {_HOLDER}, lease_until = {_UNTIL}, lease_lock = c.lock,
            position = c.position, epoch = coalesce(c.epoch, t.epoch + 1),
-           ({_names(_CHANGING)}) = row({_names(_CHANGING, "c.")})
+           ({_names(_CHANGING.types)}) = row({_names(_CHANGING.types, "c.")})
       from c
      where {condition}
  returning t.id, t.num, t.epoch, t.position, t.state, {_names(kept, "c.")}"""
@@ -335,7 +364,7 @@ def append_call(group: Sequence[PostgresAppend]) -> tuple[str, Sequence[Any]]:
 async def write_rest(connection: Any, append: PostgresAppend) -> None:
     """Write what of a commit is not in the statement, in the transaction that it was made in."""
     await connection.executemany(
-        f"insert into holdfast.journal (session, {_names(_ROW)})"
+        f"insert into holdfast.journal (session, {_names(_ROW.types)})"
         " select num, $2, $3, $4, $5, $6, $7 from holdfast.sessions where id = $1",
         [
             (append.commit.session_id, row.first, row.last, row.at, row.later, row.checksum, row.body.decode())

@@ -65,8 +65,9 @@ class _TreeReader:
 
     async def node(self, session_id: str, task: str) -> SessionNode:
         self._left -= 1
-        session = await self._store.load(session_id)
+        # The children first: who asked for them, and what, is in the journal before they are there.
         page = await self._store.sessions(SessionFilter(parent=session_id), limit=max(1, self._left + 1))
+        session = await self._store.load(session_id)
         tasks = {
             f"{session_id}.{asked}": pending.query.task
             for asked, pending in session.pending.items()

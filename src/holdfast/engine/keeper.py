@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import Iterator
 from typing import Protocol
 
 from holdfast.core.errors import HoldfastError
@@ -18,6 +19,7 @@ from holdfast.engine.store_trouble import FIRST_REST_S
 from holdfast.store.errors import LeaseHeldError, StoreUnavailableError
 from holdfast.store.patience import patience
 from holdfast.store.supervisor import StandingTask
+from holdfast.store.watch import Watch
 
 RENEWALS = 3
 """Times that a lease is renewed before it would run out: two of them may come too late."""
@@ -26,7 +28,7 @@ STOP_SHARE = 0.1
 """Share of a lease that effects have to stop in, when it cannot be renewed: others begin them when it has run out."""
 
 MAIL_REST_S = patience(0.01)
-"""Seconds between looks into the mailbox of a session that is held: most of what happens to it is our own doing."""
+"""Seconds between looks into the mailbox of a session that is held, however often others write to it."""
 
 BEGIN_S = patience(0.05)
 """Seconds from a lease to the first such look. A message that comes sooner waits for it: nobody notices that, and most
@@ -69,6 +71,8 @@ class Keeper:
         self._begin_s = min(BEGIN_S, self._pause_s / 2)
         self._timer: asyncio.TimerHandle | None = None
         self._task: StandingTask | None = None
+        self.changes: Watch | None = None
+        """What wakes the task, while it is at work: mail, and the end of the lease. Own commits bring no mail."""
 
     def start(self) -> None:
         """The session is held: keep its lease, if that is not about to be done."""
@@ -92,7 +96,7 @@ class Keeper:
         owner, session = self._owner, self._session
         monotonic = owner.clock.monotonic
         renewal = monotonic() + self._pause_s - self._begin_s
-        with contextlib.suppress(StaleError, LeaseHeldError), owner.store.watch(session.id) as changes:
+        with contextlib.suppress(StaleError, LeaseHeldError), self._watch() as changes:
             while True:
                 is_held = session.is_held
                 try:
@@ -102,7 +106,6 @@ class Keeper:
                         break
                     if not is_held:  # it was taken again in the meantime, and nobody else keeps it
                         renewal = monotonic()
-                    # Whatever else happens in the store may wake us, as often as it likes.
                     await changes.changed(timeout=max(0.0, renewal - monotonic()))
                     if monotonic() >= renewal:
                         await self._renew()
@@ -115,6 +118,15 @@ class Keeper:
                     owner.report(session.id, error)  # of this session, and not of how it is kept
                     break
                 await asyncio.sleep(self._rest_s)
+
+    @contextlib.contextmanager
+    def _watch(self) -> Iterator[Watch]:
+        with self._owner.store.watch(self._session.id, own=False) as changes:
+            self.changes = changes
+            try:
+                yield changes
+            finally:
+                self.changes = None
 
     async def _renew(self) -> None:
         """Renew the lease; `TimeoutError` if the store has not replied when effects have to be told to stop."""

@@ -226,14 +226,13 @@ class LiveSession:
 
     async def _let_go(self) -> Lease | None:
         """Forget everything, once those at work on the session are done or have had their time; gives the lease."""
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(self._owner.close_s), self.lock:
-                lease = self.lease
-                self.forget()
-                return lease
-        lease = self.lease
-        self.forget()
-        return lease
+        async with contextlib.AsyncExitStack() as locked:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self._owner.close_s):
+                    await locked.enter_async_context(self.lock)
+            lease = self.lease
+            self.forget()
+            return lease
 
     async def _interrupt(self, interrupted: Sequence[InterruptedRecord]) -> None:
         """Write down that effects were stopped by a shutdown, and let go of the session."""
@@ -282,8 +281,7 @@ class LiveSession:
         try:
             if takes:
                 await self._check_waiting(takes)
-            is_feed = isinstance(message, FeedMessage)
-            owner, fold = self._owner, self._fold
+            owner, fold, is_feed = self._owner, self._fold, isinstance(message, FeedMessage)
             session = fold.known or await self.load(with_program=is_feed)
             if len(session.pending) > 1:
                 message = addressed(message, session.pending, self.offered)
@@ -483,6 +481,8 @@ class LiveSession:
         self.attachments.committed(batch.entries)
         if holds:
             self._keeper.start()
+        elif (changes := self._keeper.changes) is not None:
+            changes.notify()  # the keeper looks into the mailbox once more, and is done
         effects.begin(session, batch.abandoned)
         if is_worth_saving:
             fold.save_committed(self._run.dump)

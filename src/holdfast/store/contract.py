@@ -370,15 +370,16 @@ class Store(UpkeepStore, OverviewStore, InventoryStore, PermitStore):
 
     # --- change ----------------------------------------------------------------------------------
 
-    def watch(self, session_id: str | None = None) -> Watch:
+    def watch(self, session_id: str | None = None, *, own: bool = True) -> Watch:
         """A `Watch` that is notified after every commit, message or deletion of a session, or of any (None).
 
         By whatever process it was made, within moments and without polling where the system allows it. A notification
-        is a hint: it may come without a change, and several changes may come as one; none is left out.
+        is a hint: it may come without a change, and several changes may come as one; none is left out. Unless `own`,
+        that does not hold for commits that are made through this store object.
         """
         if session_id is not None:
             check_id(session_id, "session id")
-        return self._watch(session_id)
+        return self._watch(session_id, own=own)
 
     # --- live messages ---------------------------------------------------------------------------
 
@@ -458,7 +459,7 @@ class Store(UpkeepStore, OverviewStore, InventoryStore, PermitStore):
     async def _delete(self, session_id: str, at: int) -> None: ...
 
     @abstractmethod
-    def _watch(self, session_id: str | None) -> Watch: ...
+    def _watch(self, session_id: str | None, *, own: bool) -> Watch: ...
 
     @abstractmethod
     def _publish(self, session_id: str, item: LiveItem) -> None: ...

@@ -142,7 +142,8 @@ class MemoryStore(Store):
         if commit.segment is not None:
             kept = [segment for segment in session.segments if segment.position <= commit.segment.after]
             session.segments = [*kept, commit.segment]
-        self._changed(session_id)
+        self._watches.committed(session_id)
+        self._watches.notify_of_others()  # several engines may share this object
         return CommitReceipt(session_id, position, epoch)
 
     def _waiting(self, session_id: str, session: _Stored, numbers: Sequence[int]) -> list[_Mail]:
@@ -444,8 +445,8 @@ class MemoryStore(Store):
         self._watches.notify(session_id)
         self._watches.notify_of_others()  # several engines may share this object
 
-    def _watch(self, session_id: str | None) -> Watch:
-        return self._watches.add(session_id)
+    def _watch(self, session_id: str | None, *, own: bool) -> Watch:
+        return self._watches.add(session_id, own=own)
 
     def _watch_others(self) -> Watch:
         return self._watches.add_for_others()

@@ -6,7 +6,7 @@ All of it belongs to one event loop.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Self, TypeAlias
 
 import msgspec
@@ -18,9 +18,11 @@ from holdfast.store.limits import LIVE_BYTES, LIVE_STREAM_BYTES, LIVE_STREAM_MES
 class Watch:
     """Wakes whoever waits for changes of one session, or of all. Get it, read, then wait: no change is missed."""
 
-    def __init__(self, forget: Callable[[Watch], None]) -> None:
+    def __init__(self, forget: Callable[[Watch], None], *, own: bool = True) -> None:
         self._event = asyncio.Event()
         self._forget = forget
+        self.own = own
+        """Whether it is told of commits that are made here, too."""
 
     def notify(self) -> None:
         self._event.set()
@@ -57,8 +59,8 @@ class Watches:
     def __bool__(self) -> bool:
         return bool(self._by_session) or bool(self._for_others)
 
-    def add(self, session_id: str | None) -> Watch:
-        watch = Watch(lambda gone: self._remove(session_id, gone))
+    def add(self, session_id: str | None, *, own: bool = True) -> Watch:
+        watch = Watch(lambda gone: self._remove(session_id, gone), own=own)
         self._by_session.setdefault(session_id, {})[watch] = None
         return watch
 
@@ -85,10 +87,20 @@ class Watches:
                 watch.notify()
 
     def notify(self, session_id: str) -> None:
-        if not self._by_session:
-            return
-        for watch in (*self._by_session.get(session_id, ()), *self._by_session.get(None, ())):
-            watch.notify()
+        """A session has changed."""
+        if self._by_session:
+            for watch in self._of(session_id):
+                watch.notify()
+
+    def committed(self, session_id: str) -> None:
+        """A commit to a session was made here."""
+        if self._by_session:
+            for watch in self._of(session_id):
+                if watch.own:
+                    watch.notify()
+
+    def _of(self, session_id: str) -> Iterable[Watch]:
+        return (*self._by_session.get(session_id, ()), *self._by_session.get(None, ()))
 
 
 # --- live messages ---------------------------------------------------------------------------------

@@ -188,8 +188,8 @@ class ConnectedStore(Store):
         self._watches.notify(session_id)
         self._notifier.note(session_id)
 
-    def _watch(self, session_id: str | None) -> Watch:
-        watch = self._watches.add(session_id)
+    def _watch(self, session_id: str | None, *, own: bool) -> Watch:
+        watch = self._watches.add(session_id, own=own)
         self._listener.start()
         return watch
 

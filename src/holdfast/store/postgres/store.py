@@ -110,7 +110,8 @@ class PostgresStore(PermitsOfPostgres):
                     await self._explain(commit)  # or, if the reason is gone by now, try again
         finally:
             self._end_call()
-        self._changed(commit.session_id)
+        self._watches.committed(commit.session_id)
+        self._notifier.note(commit.session_id)
         return CommitReceipt(commit.session_id, append.position, epoch)
 
     async def _try_append(self, pool: ConnectionPool, append: PostgresAppend) -> int | None:

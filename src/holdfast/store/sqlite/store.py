@@ -231,7 +231,7 @@ class SqliteStore(PermitsOfSqlite):
         else:
             row = await self._run_write(session_id, SqliteAppend(commit, known))
         self._rows.put(session_id, row)
-        self._watches.notify(session_id)
+        self._watches.committed(session_id)
         return CommitReceipt(session_id, row.position, row.epoch)
 
     async def _fork(self, source: str, at: int, commit: Commit) -> CommitReceipt:
@@ -467,13 +467,13 @@ class SqliteStore(PermitsOfSqlite):
 
     # --- change ----------------------------------------------------------------------------------
 
-    def _watch(self, session_id: str | None) -> Watch:
-        watch = self._watches.add(session_id)
+    def _watch(self, session_id: str | None, *, own: bool) -> Watch:
+        watch = self._watches.add(session_id, own=own)
         self._listener.start()
         return watch
 
     def _watch_others(self) -> Watch:
-        self._watch(None).__exit__()  # begins to listen
+        self._watch(None, own=False).__exit__()  # begins to listen
         return self._watches.add_for_others()
 
     async def _follow_changes(self) -> None:

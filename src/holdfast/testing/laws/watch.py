@@ -53,6 +53,31 @@ class WatchLaws(Laws):
                 assert await every.changed(SOON)
                 await asyncio.gather(settle(one), settle(every))
 
+    async def test_a_watch_that_is_not_told_of_own_commits_wakes_after_a_message_and_a_deletion(
+        self, store: Store
+    ) -> None:
+        task = await begin(store)
+        with store.watch(task.id, own=False) as watch:
+            await settle(watch)
+            await store.send(task.id, "key", feed(), 1)
+            assert await watch.changed(SOON)
+            await settle(watch)
+            await store.delete(task.id, 1)
+            assert await watch.changed(SOON)
+
+    async def test_a_watch_that_is_not_told_of_own_commits_wakes_after_those_of_another_store_object(
+        self, store: Store, store_url: str
+    ) -> None:
+        async with self.share(store_url) as other:
+            task = await begin(other)
+            with store.watch(task.id, own=False) as watch:
+                await settle(watch)
+                await task.log("a commit")
+                assert await watch.changed(SOON)
+                await settle(watch)
+                await other.send(task.id, "key", feed(), 1)
+                assert await watch.changed(SOON)
+
     async def test_a_watch_wakes_when_its_session_is_created(self, store: Store) -> None:
         with store.watch("s-1") as one, store.watch() as every:
             await begin(store, "s-1")

@@ -121,6 +121,8 @@ class StoreServer(MemoryStore):
         self.calls: list[ServerCall] = []
         """Every call that was carried out, in order."""
         self.clients: list[SimulatedStore] = []
+        self.caller: SimulatedStore | None = None
+        """Whose call is being carried out."""
         self.reports_deaths = reports_deaths
         self.on_taken: Callable[[SimulatedStore], None] | None = None
         """Called with the client that held a session when another one has taken it."""
@@ -140,6 +142,7 @@ class StoreServer(MemoryStore):
 
     def carry_out(self, client: SimulatedStore, name: str, args: tuple[Any, ...]) -> Any:
         """Do what a client asks for; raises what the call raises."""
+        self.caller = client
         try:
             outcome = returned(getattr(self, name)(*args))
         except HoldfastError as error:
@@ -197,7 +200,7 @@ class StoreServer(MemoryStore):
 
 
 class _Notices(Watches):
-    """Tells all clients of changes."""
+    """Tells all clients of changes, and each one which commits were its own."""
 
     def __init__(self, server: StoreServer) -> None:
         super().__init__()
@@ -206,6 +209,10 @@ class _Notices(Watches):
     def notify(self, session_id: str) -> None:
         for client in self._server.clients:
             client.expect_notice(session_id)
+
+    def committed(self, session_id: str) -> None:
+        for client in self._server.clients:
+            client.expect_notice(session_id, is_own_commit=client is self._server.caller)
 
 
 class SimulatedStore(Store):
@@ -279,22 +286,25 @@ class SimulatedStore(Store):
             outcome = StoreUnavailableError(self.url, "the connection broke during the call")
         reply.bring(outcome)
 
-    def expect_notice(self, session_id: str) -> None:
+    def expect_notice(self, session_id: str, *, is_own_commit: bool = False) -> None:
         """Something has changed at the server: the watches here hear of it soon."""
         if self._watches:
             loop = asyncio.get_running_loop()
             for after_s in self._link.notices_s():
-                loop.call_later(after_s, self._notice, session_id, context=self._link.client)
+                loop.call_later(after_s, self._notice, session_id, is_own_commit, context=self._link.client)
 
-    def _notice(self, session_id: str) -> None:
-        self._watches.notify(session_id)
+    def _notice(self, session_id: str, is_own_commit: bool) -> None:
+        if is_own_commit:
+            self._watches.committed(session_id)
+        else:
+            self._watches.notify(session_id)
         self._watches.notify_of_others()
 
     def _watch_others(self) -> Watch:
         return self._watches.add_for_others()
 
-    def _watch(self, session_id: str | None) -> Watch:
-        return self._watches.add(session_id)
+    def _watch(self, session_id: str | None, *, own: bool) -> Watch:
+        return self._watches.add(session_id, own=own)
 
     def _publish(self, session_id: str, item: LiveItem) -> None:
         self._streams.put(session_id, item)

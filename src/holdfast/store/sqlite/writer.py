@@ -102,6 +102,11 @@ class Writer:
         self._data_version: int | None = None
         self._groups: SimpleQueue[list[_Job] | None] = SimpleQueue()
         self._with_thread = 0
+        """Works that the thread has, in all its groups."""
+        self._crowds = (0, 0)
+        """How many those were when it got each of the last two groups."""
+        self._early_at = GROUP_COMMIT_EARLY
+        """Works that are handed over before the turn ends, if the thread is free."""
         self._waits = LoopPatience()
         self._loop = asyncio.get_running_loop()
         self._thread: threading.Thread | None = None
@@ -137,7 +142,7 @@ class Writer:
         if not self._has_others and self._first is not asyncio.current_task(self._loop):
             self._has_others = True
         self._fresh.append(_Job(work, future, is_large))
-        if len(self._fresh) >= GROUP_COMMIT_EARLY and not self._with_thread:
+        if len(self._fresh) >= self._early_at and not self._with_thread:
             self._hand_over_fresh()
         return future
 
@@ -181,7 +186,10 @@ class Writer:
         for job in group:
             if isinstance(job.work, SqliteAppend):
                 job.quick = job.work.quick()
-        self._with_thread += 1
+        self._with_thread += len(group)
+        self._crowds = (self._crowds[1], self._with_thread)
+        half = max(self._crowds) // 2  # of all who write: so neither the loop nor the thread waits long for the other
+        self._early_at = min(max(half, GROUP_COMMIT_EARLY), GROUP_COMMIT_MAX)
         self._groups.put(group)
 
     def _write_in_place(self, job: _Job) -> bool:
@@ -266,7 +274,7 @@ class Writer:
                 self._loop.call_soon_threadsafe(self._settle, jobs)
 
     def _settle(self, jobs: Sequence[_Job]) -> None:
-        self._with_thread -= 1
+        self._with_thread -= len(jobs)
         for job in jobs:
             job.settle()
 

@@ -24,8 +24,8 @@ GROUP_COMMIT_MAX = 256
 """Writes put into one transaction: past this, the first writers wait longer than the fsync they save."""
 
 GROUP_COMMIT_EARLY = 64
-"""Writes that are begun before the turn of the event loop ends, at least, so that the loop makes the next ones meanwhile.
-Fewer to a transaction cost more fsyncs than that saves."""
+"""Writes to a file that are begun before the turn of the event loop ends, at least, so that the loop makes the next
+meanwhile. Fewer to a transaction cost more fsyncs than that saves."""
 
 GROUP_BESIDE_BYTES = 64 * 1024
 """Bytes beside the journal (of snapshot, checkpoint and segment) up to which a commit goes to PostgreSQL together with

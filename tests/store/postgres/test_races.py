@@ -175,7 +175,7 @@ async def test_sessions_that_are_created_together_have_outcomes_of_their_own(
         going_on.log("at the same time"), *(begin(store, each) for each in ids), return_exceptions=True
     )
     assert not isinstance(logging, BaseException)
-    assert max(groups) > 20, "they were not written together"
+    assert sum(sorted(groups)[-2:]) > 20, "they were not written together"
     assert [type(result) for result in results[-2:]] == [SessionExistsError, SessionDeletedError]
     for session in (going_on, *results[:-2]):
         assert isinstance(session, ScriptedSession)

@@ -184,9 +184,23 @@ def _names(columns: Iterable[str], prefix: str = "") -> str:
     return ", ".join(prefix + name for name in columns)
 
 
-def _numbers(values: Sequence[int | None]) -> str:
-    """Numbers as the text of an array, which the server reads quickly. The driver asks of each one what it is."""
-    return f"{{{encode(values)[1:-1].decode()}}}"
+_DRIVEN = frozenset(("body", "snapshot", "checkpoint", "segment"))
+"""Columns of long values, whose arrays are left to the driver. It asks each value whether that is an array, too."""
+
+
+def _array_text(values: Sequence[Any]) -> str:
+    """The text of an array, which the server reads: JSON is nearly that."""
+    array = encode(values).decode()
+    if "\\" in array:  # JSON escapes what is not written like this in an array
+        array = f"[{','.join(map(_quoted, values))}]"
+    return f"{{{array[1:-1]}}}"
+
+
+def _quoted(value: str | None) -> str:
+    if value is None:
+        return "NULL"
+    escaped = value.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'
 
 
 # --- the statement ---------------------------------------------------------------------------------
@@ -259,8 +273,8 @@ class AppendStatement:
     def arguments(self, group: Sequence[PostgresAppend]) -> Sequence[Any]:
         """The values of the parameters for a group, or for a single commit."""
         if self._grouped:
-            columns = zip(self._types.values(), zip(*map(self._values, group), strict=True), strict=True)
-            return [_numbers(values) if type_ == "bigint" else values for type_, values in columns]
+            columns = zip(self._types, zip(*map(self._values, group), strict=True), strict=True)
+            return [values if name in _DRIVEN else _array_text(values) for name, values in columns]
         (append,) = group
         return self._values(append) + [array(append) for array in self._arrays]
 
@@ -270,8 +284,8 @@ class AppendStatement:
     def _commits(self) -> str:
         if self._grouped:
             arrays = ", ".join(
-                f"${n}::{'text::' if type_ == 'bigint' else ''}{type_}[]"
-                for n, type_ in enumerate(self._types.values(), 1)
+                f"${n}::{'' if name in _DRIVEN else 'text::'}{type_}[]"
+                for n, (name, type_) in enumerate(self._types.items(), 1)
             )
             return f"select * from unnest({arrays}) as c ({_names(self._types)})"
         return "select " + ", ".join(

@@ -17,6 +17,7 @@ from typing import Any, TypeAlias
 
 import asyncpg
 
+from holdfast.store.group_size import GroupSize
 from holdfast.store.limits import CONNECT_TIMEOUT_S, GROUP_COMMIT_MAX
 from holdfast.store.postgres.append import PostgresAppend, append_call
 from holdfast.store.postgres.errors import BAD_ARGUMENT, is_broken, is_stray
@@ -24,6 +25,10 @@ from holdfast.store.postgres.pool import Connect, connect_in_turn
 
 GROUPS_AT_ONCE = 2
 """Groups on their way at a time, each by a connection of its own: one is collected while another is flushed."""
+
+EARLY = 8
+"""Appends that are sent before the others of their turn, at least, so that the loop makes the next ones meanwhile. Few,
+as a statement costs the server little more than its rows."""
 
 Outcome: TypeAlias = int | Exception | None
 """Of an append: the epoch under which it was written, None if it was refused, or why that is not known."""
@@ -109,6 +114,9 @@ class GroupWriter:
         self._idle = list(self._connections)
         self._waiting: dict[str, tuple[PostgresAppend, asyncio.Future[Outcome]]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
+        self._under_way = 0
+        """Appends that were sent, and whose outcome is not known yet."""
+        self._group_size = GroupSize(EARLY)
 
     async def append(self, append: PostgresAppend) -> int | None:
         """The epoch under which an append was written; None if it was refused."""
@@ -129,6 +137,8 @@ class GroupWriter:
             loop.call_soon(self._flush)
         future: asyncio.Future[Outcome] = loop.create_future()
         self._waiting[append.commit.session_id] = append, future
+        if len(self._waiting) >= self._group_size.early:
+            self._flush()
         return await future
 
     def _flush(self) -> None:
@@ -137,6 +147,8 @@ class GroupWriter:
             taken = [self._waiting.pop(session_id) for session_id in list(self._waiting)[:GROUP_COMMIT_MAX]]
             group = [(append, future) for append, future in taken if not future.done()]
             if group:
+                self._under_way += len(group)
+                self._group_size.begun(self._under_way)
                 task = asyncio.create_task(self._write_group(group, self._idle.pop()))
                 self._tasks.add(task)
                 task.add_done_callback(self._tasks.discard)
@@ -149,6 +161,7 @@ class GroupWriter:
         try:
             outcomes = await self._write([append for append, _ in group], by)
         finally:
+            self._under_way -= len(group)
             for append, future in group:
                 if not future.done():
                     future.set_result(outcomes.get(append.commit.session_id))

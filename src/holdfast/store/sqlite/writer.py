@@ -30,6 +30,7 @@ from typing import Any, TypeAlias, TypeVar, cast
 import msgspec
 
 from holdfast.core.errors import HoldfastError
+from holdfast.store.group_size import GroupSize
 from holdfast.store.limits import GROUP_COMMIT_EARLY, GROUP_COMMIT_MAX, IN_ROW_MAX, IN_ROW_MAX_MS
 from holdfast.store.sqlite.append import SqliteAppend
 from holdfast.store.sqlite.file_guard import FileGuard
@@ -103,10 +104,7 @@ class Writer:
         self._groups: SimpleQueue[list[_Job] | None] = SimpleQueue()
         self._with_thread = 0
         """Works that the thread has, in all its groups."""
-        self._crowds = (0, 0)
-        """How many those were when it got each of the last two groups."""
-        self._early_at = GROUP_COMMIT_EARLY
-        """Works that are handed over before the turn ends, if the thread is free."""
+        self._group_size = GroupSize(GROUP_COMMIT_EARLY)
         self._waits = LoopPatience()
         self._loop = asyncio.get_running_loop()
         self._thread: threading.Thread | None = None
@@ -142,7 +140,7 @@ class Writer:
         if not self._has_others and self._first is not asyncio.current_task(self._loop):
             self._has_others = True
         self._fresh.append(_Job(work, future, is_large))
-        if len(self._fresh) >= self._early_at and not self._with_thread:
+        if len(self._fresh) >= self._group_size.early and not self._with_thread:
             self._hand_over_fresh()
         return future
 
@@ -187,9 +185,7 @@ class Writer:
             if isinstance(job.work, SqliteAppend):
                 job.quick = job.work.quick()
         self._with_thread += len(group)
-        self._crowds = (self._crowds[1], self._with_thread)
-        half = max(self._crowds) // 2  # of all who write: so neither the loop nor the thread waits long for the other
-        self._early_at = min(max(half, GROUP_COMMIT_EARLY), GROUP_COMMIT_MAX)
+        self._group_size.begun(self._with_thread)
         self._groups.put(group)
 
     def _write_in_place(self, job: _Job) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from typing import Any
@@ -25,7 +26,7 @@ from holdfast.core.records import (
     StatRecord,
 )
 from holdfast.core.state import Session
-from holdfast.core.summary import summarize
+from holdfast.core.summary import Summary, summarize
 from holdfast.store.commits import Commit, Lease, StateWrite
 from holdfast.store.contract import StateItem, Store
 from holdfast.store.session_rows import SessionFilter
@@ -54,6 +55,33 @@ BAD_IDS: dict[str, Any] = {
     "bytes": b"s-1",
     "None": None,
 }
+
+SPECIAL_TEXTS = [
+    *(
+        "",
+        " ",
+        "NULL",
+        "null",
+        '"',
+        '""',
+        "'",
+        "\\",
+        '\\"',
+        "\\n",
+        "\\\\",
+        "\\u0041",
+        "{}",
+        "[]",
+        "{a,b}",
+        ",",
+        ";",
+        "%s",
+        "$1",
+        "?",
+    ),
+    *("a\nb", "\ttab", "\r", "\x01", "\x1f", "\x7f", "\x00", "a\x00b", "\\0", "é", "日本", "💥", "\u2028", "--", "/*"),
+]
+"""Texts that mean something to a database, or to the way there."""
 
 
 def nested(depth: int, kind: str) -> Any:
@@ -352,6 +380,23 @@ class HostileLaws(Laws):
                 assert await store.list_state("notes", prefix=text) == []
             with suppress(HoldfastError):
                 assert await store.list_state("notes", after=text) == (["key"] if text < "key" else [])
+
+    async def test_texts_of_sessions_that_are_written_together_stay_as_they_are_and_where_they_belong(
+        self, store: Store
+    ) -> None:
+        def summary(task: ScriptedSession, text: str) -> Summary:
+            return msgspec.structs.replace(task.summary, title=text, waiting_for=text, needs=text, failure=text)
+
+        tasks = await asyncio.gather(
+            *(begin(store, f"s-{n}", program=text or "task", hold_ms=0) for n, text in enumerate(SPECIAL_TEXTS))
+        )
+        for written in (SPECIAL_TEXTS, SPECIAL_TEXTS[::-1]):
+            said = [summary(task, text) for task, text in zip(tasks, written, strict=True)]
+            pairs = zip(tasks, said, strict=True)
+            await asyncio.gather(*(task.log("together", summary=each, epoch=None, hold_ms=0) for task, each in pairs))
+            found = {row.session_id: row.summary for row in (await store.sessions()).rows}
+            for task, each in zip(tasks, said, strict=True):
+                assert msgspec.structs.replace(found[task.id], updated_at=each.updated_at) == each
 
     async def test_a_program_name_of_any_text_is_kept_exactly_or_refused(self, store: Store) -> None:
         names = ["", "x" * 100_000, "é 漢字 🙂", "a\x00b", "\ud800", "' OR 1=1 --", "a,b", "%"]

@@ -127,8 +127,24 @@ def many_sessions(holdfast: Holdfast, program: Strategy | Program = asks) -> Rat
     return rate
 
 
+async def in_turn(holdfast: Holdfast, commit: Callable[[], int]) -> Rate:
+    """Round trips per second of one session in memory, with a raw commit after each of them."""
+    host = Host(holdfast)
+    session_id = await host.start(FOREVER)
+
+    async def rate(seconds: float) -> float:
+        began = time.perf_counter()
+        done = 0
+        while (now := time.perf_counter()) < began + seconds:
+            await host.feed(session_id, done)
+            done += commit()
+        return done / (now - began)
+
+    return rate
+
+
 async def engine_1(plan: Plan) -> list[Figure]:
-    """One session, SQLite: against raw commits of one row, and beside LangGraph."""
+    """One session, SQLite: against raw commits of one row, beside LangGraph, and the most that this machine leaves."""
     path, floor_path = plan.directory / "engine-1.db", plan.directory / "engine-1-floor.db"
     with contextlib.closing(SqliteFloor(floor_path)) as floor:
         async with open_holdfast(f"sqlite:///{path}") as holdfast:
@@ -137,6 +153,11 @@ async def engine_1(plan: Plan) -> list[Figure]:
             await warm_up(path, rate)
             rates, costs = await interleave(plan, "engine-1", floor.singles, rate)
             figures = _figures("engine-1", "SQLite, 1 row a commit", rates, costs, Target("ratio", ">=", 0.55))
+            async with open_holdfast("memory:") as in_memory:
+                most = await in_turn(in_memory, floor.commit_one)
+                rates, _ = await interleave(plan, "engine-1, in memory, and a raw commit", floor.singles, most)
+            name = "engine-1: in memory, and a raw commit"
+            figures.append(Figure(name, "of both/s", rates, "SQLite, 1 row a commit"))
             return figures + await _beside_langgraph(plan, "engine-1", rate, sessions=1, targets=[])
 
 

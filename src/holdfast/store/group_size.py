@@ -17,7 +17,7 @@ class GroupSize:
         self._crowds = (0, 0)
         """Writes that were under way when each of the last two groups was begun."""
         self.early = least
-        """Writes that are begun at once if nothing else is being written."""
+        """So many that wait are begun at once, if the store is free to."""
 
     def begun(self, under_way: int) -> None:
         """A group was begun, and with it so many writes are under way."""

@@ -38,6 +38,7 @@ bind-address = "127.0.0.1:{fabric}"
 advertised-address = "http://127.0.0.1:{fabric}"
 default-num-partitions = {partitions}
 default-replication = {replication}
+gossip-failure-threshold = 5
 rocksdb-total-memory-size = "64 MiB"
 disable-telemetry = true
 log-filter = "warn"
@@ -45,6 +46,9 @@ log-disable-ansi-codes = true
 
 [metadata-client]
 addresses = [{peers}]
+
+[metadata-server]
+raft-election-tick = 5
 
 [ingress]
 bind-address = "127.0.0.1:{ingress}"

@@ -13,7 +13,7 @@ from typing import NamedTuple, TypeAlias
 
 log = logging.getLogger("holdfast.dispatch")
 
-SENDERS = 32
+SENDERS = 128
 """Nudges that are on their way at a time. One takes a few milliseconds; but where a part of the engine has lost its
 node, those for it take seconds, and the others must not wait for them."""
 
